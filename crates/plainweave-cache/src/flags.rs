@@ -75,16 +75,10 @@ pub struct Flags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Where to listen")]
 pub(super) struct Listen {
-    /// TCP port; 0: none; -1: a free one
-    #[arg(
-        short = 'p',
-        long,
-        value_name = "NUM",
-        default_value_t = 11211,
-        allow_negative_numbers = true
-    )]
+    /// TCP port; 0: none; -1: a free one [default: 11211, but none beside a service manager's]
+    #[arg(short = 'p', long, value_name = "NUM", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(i32).range(-1..=65535))]
-    pub(super) port: i32,
+    pub(super) port: Option<i32>,
 
     /// Address, or address:port; may be repeated, or separated by commas [default: all addresses]
     #[arg(short = 'l', long, value_name = "ADDR", value_delimiter = ',')]
@@ -116,6 +110,13 @@ pub(super) struct Listen {
     /// loopback one
     #[arg(long, requires = "admin")]
     pub(super) admin_details: bool,
+}
+
+impl Listen {
+    /// Returns the TCP port: 0: none; -1: a free one.
+    pub(super) fn port(&self) -> i32 {
+        self.port.unwrap_or(11211)
+    }
 }
 
 /// What is stored.
@@ -451,13 +452,13 @@ mod tests {
         let flags = parse(flags).unwrap();
         assert_eq!(flags.engine.user.as_deref(), Some("memcache"));
         assert_eq!(
-            (flags.memory.memory_limit.get(), flags.listen.port),
+            (flags.memory.memory_limit.get(), flags.listen.port()),
             (128, 11311)
         );
         assert_eq!(flags.listen.listen, ["127.0.0.1", "::1"]);
         assert_eq!((flags.memory.max_item_size, flags.verbose), (2 << 20, 2));
         assert_eq!(flags.limits.conn_limit.map(NonZeroUsize::get), Some(2048));
-        assert_eq!(parse("cache -p -1").unwrap().listen.port, -1);
+        assert_eq!(parse("cache -p -1").unwrap().listen.port(), -1);
     }
 
     /// As `getopt` has it, and with the units that people write.
@@ -492,7 +493,7 @@ mod tests {
         let flags = parse("cache").unwrap();
         assert_eq!(
             (
-                flags.listen.port,
+                flags.listen.port(),
                 flags.memory.memory_limit.get(),
                 flags.memory.max_item_size
             ),

@@ -164,7 +164,7 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     let stop = Stop::install().context("the signals could not be caught")?;
 
     warn_of_meaningless(flags);
-    let pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
+    let mut pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
     let line = format!("plainweave cache: {listeners} ({runtimes}, {bounds})");
     let server = operation::Operation::new(runtimes, cache, stalls);
     let attention = Attention::pay(server.operated(trace.clone()));
@@ -181,6 +181,7 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
             stop_asker,
             Some(adopt),
         )?;
+        pidfile.iter_mut().for_each(PidFile::succeed);
         say(io::stdout(), &line);
         Ok(offer)
     };

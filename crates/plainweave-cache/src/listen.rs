@@ -5,9 +5,8 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use rustix::process::geteuid;
 use socket2::SockRef;
 
@@ -17,7 +16,6 @@ use plainweave_daemon::listening;
 use plainweave_daemon::replace::Inherited;
 use plainweave_daemon::sharing::Sharing;
 use plainweave_daemon::socket_file::SocketFile;
-use plainweave_serve::Address;
 
 /// All that was asked for, open.
 #[derive(Debug)]
@@ -71,44 +69,50 @@ impl fmt::Display for Listeners {
     }
 }
 
-/// Opens them, or takes those that are inherited. What a service manager has opened takes the place
-/// of the flags, but its socket named `admin` is the admin address.
+/// Opens them, or takes those that are inherited; also what a service manager has opened beside
+/// them.
 pub(super) fn all(flags: &Listen, inherited: &mut Inherited) -> anyhow::Result<Listeners> {
-    let mut managed = Managed::default();
-    for (name, address) in inherited.managed() {
-        match (name, address) {
-            ("admin", Address::Tcp(address)) => managed.admin = Some(*address),
-            (_, Address::Tcp(address)) => managed.tcp.push(*address),
-            (_, Address::Unix(path)) if managed.unix.is_none() => managed.unix = Some(path.clone()),
-            (_, other) => bail!("the service manager has a socket too many: {other}"),
+    let path = flags.unix_socket.clone();
+    let port = u16::try_from(flags.port()).unwrap_or(0);
+    let mut asked = Vec::new();
+    if path.is_none() && flags.port() != 0 {
+        for text in &flags.listen {
+            asked.append(&mut addresses(text, port)?);
         }
     }
 
-    let is_managed = managed.unix.is_some() || !managed.tcp.is_empty();
-    let path = match is_managed {
-        true => managed.unix,
-        false => flags.unix_socket.clone(),
-    };
-    let unix = path.as_ref();
-    let unix = unix.map(|path| listening::open_unix(path, flags.unix_mask, "-s", inherited));
+    let with_admin: Vec<_> = asked.iter().copied().chain(flags.admin).collect();
+    let managed = inherited.unasked(&with_admin, path.as_deref())?;
+    ensure!(
+        managed.tls.is_empty(),
+        "the service manager has a socket for TLS, which the cache does not speak: rename it"
+    );
+    // A port alone is all addresses, of which the service manager may have chosen some.
+    let is_managed = |address: &SocketAddr| flags.port.is_none() || address.port() == port;
+    let is_default = asked.is_empty()
+        && path.is_none()
+        && managed.unix.is_none()
+        && flags.port() != 0
+        && !managed.plain.iter().any(is_managed);
+
+    let path = path.as_ref().or(managed.unix.as_ref());
+    let unix = path.map(|path| listening::open_unix(path, flags.unix_mask, "-s", inherited));
     let unix = unix.transpose()?;
     let mut open = |address: SocketAddr, only_v6: bool| {
         bind(address, flags.listen_backlog, only_v6, inherited)
     };
-    let tcp = match is_managed {
-        true => {
-            let addresses = managed.tcp.into_iter();
-            let opened = addresses.map(|address| open(address, address.is_ipv6()));
-            opened.collect::<anyhow::Result<_>>()?
-        }
-        false if unix.is_some() || flags.port == 0 => Vec::new(),
-        false => tcp(flags, &mut open)?,
-    };
-
+    let mut tcp = Vec::new();
+    for address in asked.iter().chain(&managed.plain) {
+        tcp.push(open(*address, address.is_ipv6())?);
+    }
+    if is_default {
+        tcp.append(&mut everywhere(port, &mut open)?);
+    }
     if tcp.is_empty() && unix.is_none() {
         bail!("there is nothing to listen on: give a port with -p or a Unix socket with -s");
     }
-    let admin = managed.admin.or(flags.admin);
+
+    let admin = managed.admin_or(flags.admin)?;
     let admin = admin.map(|address| open(address, false)).transpose()?;
     Ok(Listeners {
         tcp,
@@ -119,37 +123,16 @@ pub(super) fn all(flags: &Listen, inherited: &mut Inherited) -> anyhow::Result<L
     })
 }
 
-/// Where a service manager has opened sockets.
-#[derive(Default)]
-struct Managed {
-    tcp: Vec<SocketAddr>,
-    unix: Option<PathBuf>,
-    admin: Option<SocketAddr>,
-}
-
 /// Opens a socket; true: not for IPv4 clients.
 type Open<'a> = dyn FnMut(SocketAddr, bool) -> anyhow::Result<TcpListener> + 'a;
 
-fn tcp(flags: &Listen, open: &mut Open<'_>) -> anyhow::Result<Vec<TcpListener>> {
-    let port = u16::try_from(flags.port).unwrap_or(0);
-    if flags.listen.is_empty() {
-        let v4 = open((Ipv4Addr::UNSPECIFIED, port).into(), false)?;
-        // The same port, also when any was asked for. A machine without IPv6 is served without it.
-        let v6: SocketAddr = (Ipv6Addr::UNSPECIFIED, v4.local_addr()?.port()).into();
-        return Ok([Some(v4), open(v6, true).ok()]
-            .into_iter()
-            .flatten()
-            .collect());
-    }
-
-    let mut listeners = Vec::new();
-    for text in &flags.listen {
-        for address in addresses(text, port)? {
-            listeners.push(open(address, address.is_ipv6())?);
-        }
-    }
-
-    Ok(listeners)
+/// Listens on all addresses.
+fn everywhere(port: u16, open: &mut Open<'_>) -> anyhow::Result<Vec<TcpListener>> {
+    let v4 = open((Ipv4Addr::UNSPECIFIED, port).into(), false)?;
+    // The same port, also when any was asked for. A machine without IPv6 is served without it.
+    let v6: SocketAddr = (Ipv6Addr::UNSPECIFIED, v4.local_addr()?.port()).into();
+    let v6 = open(v6, true).ok();
+    Ok([Some(v4), v6].into_iter().flatten().collect())
 }
 
 /// Resolves an address, a name, or either with a port.

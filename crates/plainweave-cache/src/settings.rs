@@ -82,7 +82,7 @@ impl Settings {
             .as_ref()
             .map(|path| path.display().to_string());
         Self {
-            port: listen.port,
+            port: listen.port(),
             listen: or_null(listen.listen.join(",")),
             unix_socket: or_null(socket.unwrap_or_default()),
             unix_mask: listen.unix_mask,

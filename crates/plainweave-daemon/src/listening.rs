@@ -40,10 +40,26 @@ pub fn open(
     if only_v6 {
         socket.set_only_v6(true)?;
     }
-    socket.bind(&address.into())?;
+    bind(&socket, address)?;
     socket.listen(backlog)?;
 
     Ok(TcpListener::from(socket))
+}
+
+/// Binds, also where a server has just been killed: the kernel ends its ring, and what that waits
+/// for, some time after the process.
+fn bind(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    const TRIES: u32 = 20;
+    const PAUSE: Duration = Duration::from_millis(50);
+
+    let address = address.into();
+    for _ in 1..TRIES {
+        match socket.bind(&address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => std::thread::sleep(PAUSE),
+            bound => return bound,
+        }
+    }
+    socket.bind(&address)
 }
 
 /// Opens a Unix socket with that access mask, or takes an inherited one. `flag` chooses another
@@ -61,8 +77,13 @@ pub fn open_unix(
         )
     };
 
+    let access = std::fs::Permissions::from_mode(mask);
     if let Some(listener) = inherited.unix(path) {
         let file = SocketFile::own(path, inherited.sharing()).with_context(remedy)?;
+        // What a service manager has made is as it was told to make it.
+        if !inherited.sharing().is_managed(&file.address()) {
+            std::fs::set_permissions(path, access).with_context(remedy)?;
+        }
         return Ok((listener, file));
     }
     if std::fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
@@ -77,7 +98,7 @@ pub fn open_unix(
     }
     let listener = UnixListener::bind(path).with_context(remedy)?;
     let file = SocketFile::own(path, inherited.sharing()).with_context(remedy)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mask)).with_context(remedy)?;
+    std::fs::set_permissions(path, access).with_context(remedy)?;
 
     Ok((listener, file))
 }

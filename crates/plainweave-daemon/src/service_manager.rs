@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use sd_notify::{NotifyState, notify, watchdog_enabled};
@@ -32,13 +32,28 @@ pub fn stopping() {
     let _ = notify(&[NotifyState::Stopping]);
 }
 
+/// What the service manager expects of the server that this one has replaced, and so of this one.
+static EXPECTED: OnceLock<Duration> = OnceLock::new();
+
+/// Notes how often, in microseconds, the service manager expects to hear from the server that this
+/// one replaces. It told that one alone.
+pub(crate) fn expect_watchdog(micros: u64) {
+    let _ = EXPECTED.set(Duration::from_micros(micros));
+}
+
+/// Returns within what time the service manager expects to hear that the server is alive, if it
+/// wants to know.
+pub(crate) fn watchdog() -> Option<Duration> {
+    watchdog_enabled().or_else(|| EXPECTED.get().copied())
+}
+
 /// Starts a thread that reports (`WatchdogSec=`) that the server is alive, as long as a fiber can
 /// run, if the service manager wants to know.
 ///
 /// # Errors
 /// There is no thread.
 pub fn watch(runtimes: &Arc<Runtimes>) -> io::Result<Option<Ticking>> {
-    let Some(limit) = watchdog_enabled() else {
+    let Some(limit) = watchdog() else {
         return Ok(None);
     };
     let runtimes = Arc::downgrade(runtimes);

@@ -32,18 +32,22 @@ impl SocketFile {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    pub(crate) fn address(&self) -> Address {
+        Address::Unix(self.path.clone())
+    }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let address = Address::Unix(self.path.clone());
-        let is_shared = self.sharing.is_handed_over() || self.sharing.is_managed(&address);
+        let is_shared = self.sharing.is_handed_over() || self.sharing.is_managed(&self.address());
         if !is_shared && id(&self.path).is_ok_and(|id| id == self.id) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-fn id(path: &Path) -> io::Result<(u64, u64)> {
+/// Returns which file stands there: its device and inode.
+pub(crate) fn id(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }

@@ -5,10 +5,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use clap::Args;
+use plainweave_http::Limits;
 use plainweave_http::files::Caching;
-use plainweave_http::{Address, Limits};
 
 use super::config::ConfigFlags;
 use super::content::ContentFlags;
@@ -144,52 +144,30 @@ impl Addresses {
         let mut all = self.plain.iter().chain(&self.tls);
         self.unix.is_none() && all.all(|address| address.ip().to_canonical().is_loopback())
     }
-
-    /// Adds a socket that a service manager has opened, unless a flag says what it is for.
-    fn add(&mut self, name: &str, address: &Address) -> anyhow::Result<()> {
-        match address {
-            Address::Tcp(address) => {
-                let mut said = self.plain.iter().chain(&self.tls).chain(&self.admin);
-                match name {
-                    _ if said.any(|said| said == address) => {}
-                    "https" | "tls" => self.tls.push(*address),
-                    "admin" => self.admin = Some(*address),
-                    _ => self.plain.push(*address),
-                }
-            }
-            Address::Unix(path) => match &self.unix {
-                Some(other) if other != path => bail!(
-                    "the service manager has a Unix socket {}, and there is {} already",
-                    path.display(),
-                    other.display()
-                ),
-                _ => self.unix = Some(path.clone()),
-            },
-            other => bail!("the service manager has a socket of another kind, {other}"),
-        }
-        Ok(())
-    }
 }
 
 impl Flags {
-    /// Returns where to listen, beside what a service manager has opened.
-    pub(super) fn addresses(&self, inherited: &Inherited) -> anyhow::Result<Addresses> {
-        let mut managed = inherited.managed().peekable();
-        let unasked = self.listen.is_empty() && managed.peek().is_none();
-        let plain = match unasked && !self.tls.is_alone() && self.unix_socket.is_none() {
-            true => vec![LISTEN.into()],
-            false => self.listen.clone(),
-        };
+    /// Returns where to listen, what a service manager has opened included.
+    pub(super) fn addresses(&self, inherited: &mut Inherited) -> anyhow::Result<Addresses> {
+        let admin = self.observation.admin;
+        let mut asked = self.listen.clone();
+        asked.extend(self.tls.addresses(false).iter().chain(&admin));
+        let mut managed = inherited.unasked(&asked, self.unix_socket.as_deref())?;
+        let is_unasked = !managed.has_clients();
+        let admin = managed.admin_or(admin)?;
+        let is_default = is_unasked && self.listen.is_empty() && self.unix_socket.is_none();
 
         let mut addresses = Addresses {
-            plain,
-            tls: self.tls.addresses(managed.peek().is_none()),
-            unix: self.unix_socket.clone(),
-            admin: self.observation.admin,
+            plain: match is_default && !self.tls.is_alone() {
+                true => vec![LISTEN.into()],
+                false => self.listen.clone(),
+            },
+            tls: self.tls.addresses(is_unasked),
+            unix: managed.unix.take().or_else(|| self.unix_socket.clone()),
+            admin,
         };
-        for (name, address) in managed {
-            addresses.add(name, address)?;
-        }
+        addresses.plain.append(&mut managed.plain);
+        addresses.tls.append(&mut managed.tls);
         ensure!(
             addresses.tls.is_empty() || self.tls.is_on(),
             "the service manager has a socket for TLS: give --tls-cert and --tls-key"
@@ -401,7 +379,7 @@ mod tests {
         let pair = ["--tls-cert", "c", "--tls-key", "k"];
         let addresses = |more: &[&str]| {
             let flags = parse(&[&pair, more].concat());
-            let Addresses { plain, tls, .. } = flags.addresses(&Inherited::default()).unwrap();
+            let Addresses { plain, tls, .. } = flags.addresses(&mut Inherited::default()).unwrap();
             (plain.len(), tls.len(), flags.tls.check(&plain).is_ok())
         };
 

@@ -71,7 +71,7 @@ use plainweave_daemon::fibers;
 use plainweave_daemon::hooks::Hooks;
 use plainweave_daemon::memory_limit::MemoryLimit;
 use plainweave_daemon::privileges;
-use plainweave_daemon::replace::{Inherited, Offer};
+use plainweave_daemon::replace::{self, Inherited, Offer};
 use plainweave_daemon::service_manager;
 use plainweave_daemon::signals::{self, Attention, Stop, Wish};
 use plainweave_daemon::stalls::Stalls;
@@ -128,7 +128,7 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
     let architecture = serving.architecture.architecture;
     let replace = flags.replace.replace.as_deref();
     let mut inherited = Inherited::find("web", replace, architecture)?;
-    let addresses = flags.addresses(&inherited)?;
+    let addresses = flags.addresses(&mut inherited)?;
     let memory = memory_bound(flags, architecture);
     let caching = flags.caching.caching(memory.cache);
     let max_connections = max_connections(flags, &addresses, caching.open_files, &memory);
@@ -301,11 +301,15 @@ fn warn(memory: &MemoryBound) {
 
 /// Makes all that the configuration names, and says that it is good.
 fn checked(gathered: &Gathered, flags: &Flags) -> anyhow::Result<String> {
-    let addresses = flags.addresses(&Inherited::default())?;
+    let addresses = flags.addresses(&mut Inherited::default())?;
     flags.tls.check(&addresses.plain)?;
     flags.tls.load(1, flags.http2.is_on())?;
     if let Some(user) = &flags.user {
         privileges::check(user)?;
+    }
+    if let Some(path) = &flags.replace.replace {
+        let checked = replace::check(path);
+        checked.with_context(|| format!("--replace {} is not usable", path.display()))?;
     }
     if let Some(log) = &flags.observation.access_log {
         access::check(log)?;

@@ -2,9 +2,11 @@
 //! that was begun is lost.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,7 +14,10 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::io::FdFlags;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, kill_process};
+
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::cache::running as cache;
 use crate::common::scratch::Scratch;
@@ -285,6 +290,19 @@ fn what_stands_at_the_file() {
     let (code, text) = run(site.command(([127, 0, 0, 1], 0).into()));
     assert_eq!(code, Some(1));
     assert!(text.contains("give another file with --replace"), "{text}");
+    assert!(text.contains("another program's"), "{text}");
+
+    let config = site.scratch.path("web.toml");
+    fs::write(&config, "").unwrap();
+    let check = |file: &str| output(&["--config", &config, "--check", "--replace", file]);
+    let (code, text) = check(&config);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("is not a socket"), "{text}");
+    let (code, text) = check(&site.scratch.path("missing/replace"));
+    assert!(
+        code == Some(1) && text.contains("is no directory"),
+        "{text}"
+    );
 }
 
 /// The file of a Unix socket is there all the time, and the last server removes it.
@@ -315,6 +333,100 @@ fn a_unix_socket_is_taken_over() {
     let line = format!("took over from process {process}, ");
     assert!(said.contains(&line), "{said}");
     assert!(!fs::exists(&path).unwrap());
+}
+
+/// Files are the same by any spelling, get the new one's mask, and go with the flag.
+#[test]
+fn files_of_unix_sockets() {
+    let site = Site::new(&[]);
+    let path = site.scratch.path("socket");
+    let start = |more: &[&str]| {
+        let mut command = site.command(([127, 0, 0, 1], 0).into());
+        command.args(more);
+        Running::spawn(command)
+    };
+    let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    let first = start(&["--unix-socket", &path]);
+    assert_eq!(mode(), 0o700);
+    let other = site.scratch.path("www/../socket");
+    let second = start(&["--unix-socket", &other, "--unix-mask", "666"]);
+    assert_eq!(first.end().0, Some(0));
+    assert_eq!(mode(), 0o666);
+    one_answer(&mut UnixStream::connect(&path).unwrap());
+    let third = start(&[]);
+    assert_eq!(second.end().0, Some(0));
+    assert!(!fs::exists(&path).unwrap(), "nobody listens there");
+    drop(third);
+}
+
+/// One that chooses its port gets none that another flag asks for.
+#[test]
+fn a_free_port_is_not_another_one() {
+    let site = Site::new(&[]);
+    let any = ([127, 0, 0, 1], 0).into();
+    let mut command = site.command(any);
+    command.args(["--listen", "127.0.0.1:0"]);
+    let first = Running::spawn(command);
+    let mut command = site.command(any);
+    command.args(["--listen", &first.address.to_string()]);
+    let second = Running::spawn(command);
+    assert_eq!(first.end().0, Some(0));
+    let asked = second.line.matches("http://").count();
+    assert_eq!(asked, 2, "{}", second.line);
+}
+
+/// Plays an old server, which is killed after these messages. The new one goes on.
+fn killed_after(texts: &[&str]) {
+    let site = Site::new(&[]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let control = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+    let file = site.scratch.path("replace");
+    control.bind(&SockAddr::unix(file).unwrap()).unwrap();
+    control.listen(1).unwrap();
+
+    let new = thread::scope(|scope| {
+        let new = scope.spawn(|| Running::spawn(site.command(address)));
+        let (mut channel, _) = control.accept().unwrap();
+        channel.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut said = [0; 64];
+        let len = channel.read(&mut said).unwrap();
+        assert_eq!(&said[..len], b"plainweave 1 web");
+        for text in texts {
+            let fd = match *text {
+                "control" => Some(control.as_fd()),
+                "socket" => Some(listener.as_fd()),
+                _ => None,
+            };
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            ancillary.push(SendAncillaryMessage::ScmRights(fd.as_slice()));
+            let text = [IoSlice::new(text.as_bytes())];
+            sendmsg(&channel, &text, &mut ancillary, SendFlags::empty()).unwrap();
+        }
+        if texts.last() == Some(&"all") {
+            let len = channel.read(&mut said).unwrap();
+            assert_eq!(&said[..len], b"ready");
+        }
+        // The connection last: that is what the new one looks at.
+        drop((control, listener));
+        drop(channel);
+        new.join().unwrap()
+    });
+    assert!(get(address, "/").ends_with("a page"));
+    let next = site.next(&new);
+    assert!(get(address, "/").ends_with("a page"));
+    let (code, said) = new.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("has ended meanwhile"), "{said}");
+    drop(next);
+}
+
+#[test]
+fn one_that_is_killed_meanwhile_is_replaced() {
+    killed_after(&["control", "socket", "all"]);
+    killed_after(&["control", "socket"]);
+    killed_after(&["socket"]);
 }
 
 /// Runs a command with descriptors from 3 on, as a service manager does.
@@ -423,10 +535,10 @@ impl Manager {
 fn a_service_manager_hears_of_it() {
     let site = Site::new(&[]);
     let manager = Manager::new(&site.scratch);
-    let start = |watched: &str| {
+    let start = |watched: Option<&str>| {
         let mut command = site.command(([127, 0, 0, 1], 0).into());
         command.env("NOTIFY_SOCKET", &manager.path);
-        command.env("WATCHDOG_USEC", watched);
+        command.envs(watched.map(|micros| ("WATCHDOG_USEC", micros)));
         Running::spawn(command)
     };
     let ready = |server: &Running| {
@@ -438,7 +550,7 @@ fn a_service_manager_hears_of_it() {
         );
     };
 
-    let first = start("3600000000");
+    let first = start(Some("3600000000"));
     ready(&first);
     kill_process(Pid::from_child(&first.child), Signal::HUP).unwrap();
     let text = manager.hear();
@@ -449,19 +561,24 @@ fn a_service_manager_hears_of_it() {
     ready(&first);
 
     // The old one does not say that the service stops: it does not.
-    let second = start("200000");
+    let second = start(Some("200000"));
     ready(&second);
     assert_eq!(first.end().0, Some(0));
+    // A service manager says what it expects to the first one that it starts.
+    let third = start(None);
+    assert_eq!(second.end().0, Some(0));
+    let id = third.child.id();
+    while manager.hear() != format!("READY=1\nMAINPID={id}\n") {}
     for _ in 0..3 {
         assert_eq!(manager.hear().trim_end(), "WATCHDOG=1");
     }
-    second.signal();
+    third.signal();
     let mut text = manager.hear();
     while text.trim_end() == "WATCHDOG=1" {
         text = manager.hear();
     }
     assert_eq!(text.trim_end(), "STOPPING=1");
-    assert_eq!(second.end().0, Some(0));
+    assert_eq!(third.end().0, Some(0));
 }
 
 /// A cache, and what its servers are started with.
@@ -478,6 +595,10 @@ impl Caches {
     }
 
     fn start(&self, address: SocketAddr) -> cache::Running {
+        cache::Running::spawn(self.command(address))
+    }
+
+    fn command(&self, address: SocketAddr) -> Command {
         let port = address.port();
         let port = if port == 0 {
             "-1".to_owned()
@@ -487,7 +608,7 @@ impl Caches {
         let replace = self.scratch.path("replace");
         let mut command = cache::command(&["-l", "127.0.0.1", "-p", &port, "--replace", &replace]);
         command.args(&self.more);
-        cache::Running::spawn(command)
+        command
     }
 }
 
@@ -600,6 +721,75 @@ fn a_value_outlasts_two_replacements() {
         reply(stream, b"get a\r\n", "VALUE a 0 1\r\n3\r\nEND\r\n");
     }
     drop(third);
+}
+
+/// A service manager's sockets are served beside those of the flags, and `--admin` may name one.
+#[test]
+fn sockets_of_a_service_manager_for_a_cache() {
+    let [main, pages, more] = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [at, pages_at, more_at] = [&main, &pages, &more].map(|one| one.local_addr().unwrap());
+    drop(more);
+    let sockets: Vec<OwnedFd> = vec![main.into(), pages.into()];
+    let (pages_at, more_at) = (pages_at.to_string(), more_at.to_string());
+    let command = cache::command(&["-l", &more_at, "--admin", &pages_at]);
+    let server = cache::Running::spawn(activated(&command, &sockets, ""));
+    let line = &server.line;
+    assert!(
+        line.contains(&format!("admin http://{pages_at}/")),
+        "{line}"
+    );
+    for address in [at, more_at.parse().unwrap()] {
+        reply(&mut connect(address), b"get a\r\n", "END\r\n");
+    }
+    assert!(get(pages_at.parse().unwrap(), "/health").ends_with("ok\n"));
+}
+
+/// A cache that fails after it has written its number puts the other one's back.
+#[test]
+fn a_failed_cache_leaves_the_number_of_the_other_one() {
+    let scratch = Scratch::new();
+    let file = scratch.path("pid");
+    fs::write(&file, "1234\n").unwrap();
+    let missing = scratch.path("missing/replace");
+    let args = [
+        "-l",
+        "127.0.0.1",
+        "-p",
+        "-1",
+        "-P",
+        &file,
+        "--replace",
+        &missing,
+    ];
+    let (code, text) = run(cache::command(&args));
+    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "1234\n");
+}
+
+/// Says how many connections there is no room for.
+#[test]
+fn a_cache_with_few_descriptors_says_what_it_closes() {
+    let caches = Caches::new(&["-t", "1"]);
+    let old = caches.start(([127, 0, 0, 1], 0).into());
+    let mut clients: Vec<_> = (0..200).map(|_| connect(old.address)).collect();
+    for client in &mut clients {
+        reply(client, b"get a\r\n", "END\r\n");
+    }
+    let whole = caches.command(old.address);
+    let mut few = Command::new("bash");
+    few.args(["-c", "ulimit -n 100; exec \"$0\" \"$@\""]);
+    few.arg(whole.get_program()).args(whole.get_args());
+    let new = cache::Running::spawn(few);
+    assert_eq!(old.end().0, Some(0));
+    drop(clients);
+    reply(&mut connect(new.address), b"get a\r\n", "END\r\n");
+    new.signal();
+    let (code, said) = new.end();
+    assert_eq!(code, Some(0));
+    assert!(
+        said.contains("connections of the server before were closed"),
+        "{said}"
+    );
 }
 
 /// Where each connection has a fiber, its clients have to connect again.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -24,9 +25,22 @@ const BACKLOG: i32 = 8;
 pub(super) struct Channel(OwnedFd);
 
 impl Channel {
-    pub(super) fn connect(path: &Path) -> io::Result<Self> {
+    /// Connects. `patience`: for a server that does not accept, and has many that wait.
+    pub(super) fn connect(path: &Path, patience: Duration) -> io::Result<Self> {
         let socket = Socket::new(Domain::UNIX, Type::SEQPACKET.cloexec(), None)?;
-        socket.connect(&SockAddr::unix(path)?)?;
+        socket.set_write_timeout(Some(patience))?;
+        let connected = socket.connect(&SockAddr::unix(path)?);
+        connected.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the server there does not answer: is it stopped?",
+            ),
+            // In the kernel's words "Protocol wrong type for socket".
+            _ if error.raw_os_error() == Some(Errno::PROTOTYPE.raw_os_error()) => {
+                io::Error::other("the socket there is another program's")
+            }
+            _ => error,
+        })?;
         Ok(Self(socket.into()))
     }
 
@@ -81,6 +95,10 @@ impl Channel {
 
     /// Waits for a message, for at most `limit` if there is one, and until `end` is readable or
     /// closed.
+    ///
+    /// # Errors
+    /// `UnexpectedEof`: the other process has closed the connection, or ended. `EMFILE`: a
+    /// descriptor came, and there was no room for it.
     pub(super) fn receive(
         &self,
         limit: Option<Duration>,
@@ -94,7 +112,12 @@ impl Channel {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut into = [IoSliceMut::new(&mut text)];
-        let received = recvmsg(&self.0, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = match recvmsg(&self.0, &mut into, &mut ancillary, flags) {
+            // It has ended without reading all. What it said before comes next.
+            Err(Errno::CONNRESET) => recvmsg(&self.0, &mut into, &mut ancillary, flags),
+            received => received,
+        }?;
         let fds = ancillary.drain().filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(fds) => Some(fds),
             _ => None,
@@ -102,8 +125,10 @@ impl Channel {
 
         // All are taken, so that none leaks.
         let fd = fds.flatten().last();
-        let cut = received.flags.contains(ReturnFlags::TRUNC)
-            || received.flags.contains(ReturnFlags::CTRUNC);
+        if received.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(Errno::MFILE.into());
+        }
+        let cut = received.flags.contains(ReturnFlags::TRUNC);
         match (received.bytes, std::str::from_utf8(&text[..received.bytes])) {
             (0, _) => Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
@@ -139,7 +164,7 @@ pub(super) fn wait(
         match poll(&mut fds, left.as_ref()) {
             Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
             Ok(_) => return Ok(fds.get(1).is_none_or(|end| end.revents().is_empty())),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }

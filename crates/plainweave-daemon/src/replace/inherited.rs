@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -14,13 +14,14 @@ use listenfd::ListenFd;
 use plainweave_serve::Address;
 use rustix::net::Shutdown;
 use rustix::net::sockopt::socket_acceptconn;
-use socket2::SockRef;
+use socket2::{SockAddr, SockRef};
 
 use super::channel::Channel;
 use crate::architecture::Architecture;
 use crate::console::say;
+use crate::service_manager;
 use crate::sharing::Sharing;
-use crate::socket_file::SocketFile;
+use crate::socket_file::{self, SocketFile};
 
 /// What the two servers call their language.
 pub(super) const GREETING: &str = "plainweave 1 ";
@@ -28,6 +29,7 @@ pub(super) const GREETING: &str = "plainweave 1 ";
 pub(super) const CONTROL: &str = "control";
 pub(super) const SOCKET: &str = "socket";
 pub(super) const MANAGED: &str = "managed ";
+pub(super) const WATCHDOG: &str = "watchdog ";
 pub(super) const ALL: &str = "all";
 pub(super) const READY: &str = "ready";
 pub(super) const YOURS: &str = "yours";
@@ -40,6 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Inherited {
     managed: Vec<Managed>,
     sockets: Vec<OwnedFd>,
+    /// Addresses that are asked for exactly: not for port 0.
+    reserved: Vec<SocketAddr>,
     from: Option<Predecessor>,
     sharing: Sharing,
 }
@@ -58,6 +62,60 @@ struct Predecessor {
     channel: Channel,
     process: i32,
     control: OwnedFd,
+}
+
+/// What a service manager has opened that no flag asks for, by what its names say that it is for.
+#[derive(Debug, Default)]
+pub struct Unasked {
+    /// Without TLS.
+    pub plain: Vec<SocketAddr>,
+    /// With TLS: of the names `https` and `tls`.
+    pub tls: Vec<SocketAddr>,
+    /// A Unix socket.
+    pub unix: Option<PathBuf>,
+    /// Of the name `admin`.
+    pub admin: Option<SocketAddr>,
+}
+
+impl Unasked {
+    fn add(&mut self, name: &str, place: &Address) -> anyhow::Result<()> {
+        match (name, place) {
+            ("https" | "tls", Address::Tcp(address)) => self.tls.push(*address),
+            ("admin", Address::Tcp(address)) if self.admin.is_none() => self.admin = Some(*address),
+            (_, Address::Unix(path)) if self.unix.is_none() => self.unix = Some(path.clone()),
+            ("admin", _) | (_, Address::Unix(_)) => bail!(
+                "the service manager has two sockets of one kind, the second is {place}: there can \
+                 be one Unix socket and one that is named admin"
+            ),
+            (_, Address::Tcp(address)) => self.plain.push(*address),
+            (_, other) => bail!("the service manager has a socket of another kind, {other}"),
+        }
+        Ok(())
+    }
+
+    fn tcp(&self) -> impl Iterator<Item = SocketAddr> {
+        let all = self.plain.iter().chain(&self.tls).chain(&self.admin);
+        all.copied()
+    }
+
+    /// Returns whether any of it is for clients.
+    pub fn has_clients(&self) -> bool {
+        self.unix.is_some() || !self.plain.is_empty() || !self.tls.is_empty()
+    }
+
+    /// Returns the admin address, if there is one; `asked`: what a flag says.
+    ///
+    /// # Errors
+    /// There are two.
+    pub fn admin_or(&self, asked: Option<SocketAddr>) -> anyhow::Result<Option<SocketAddr>> {
+        match (self.admin, asked) {
+            (Some(managed), Some(asked)) => bail!(
+                "the service manager has {managed} as the admin address, and --admin is {asked}: \
+                 leave one out"
+            ),
+            (managed, asked) => Ok(managed.or(asked)),
+        }
+    }
 }
 
 /// Where sockets are offered to the next server.
@@ -113,9 +171,30 @@ impl Inherited {
         Ok(inherited)
     }
 
-    /// Returns where the service manager's sockets listen, with their names.
-    pub fn managed(&self) -> impl Iterator<Item = (&str, &Address)> {
-        self.managed.iter().map(|one| (&*one.name, &one.place))
+    /// Returns what a service manager has opened beside what flags ask for, which is at the
+    /// addresses `asked` and at the file `unix`.
+    ///
+    /// # Errors
+    /// There are too many of a kind, and which to use is not clear.
+    pub fn unasked(
+        &mut self,
+        asked: &[SocketAddr],
+        unix: Option<&Path>,
+    ) -> anyhow::Result<Unasked> {
+        let mut unasked = Unasked::default();
+        for one in &self.managed {
+            match &one.place {
+                Address::Tcp(address) if asked.contains(address) => {}
+                Address::Unix(path) if unix.is_some_and(|unix| is_one_file(path, unix)) => {}
+                place => unasked.add(&one.name, place)?,
+            }
+        }
+        ensure!(
+            unix.is_none() || unasked.unix.is_none(),
+            "the service manager has another Unix socket than the flags ask for: leave one out"
+        );
+        self.reserved = asked.iter().copied().chain(unasked.tcp()).collect();
+        Ok(unasked)
     }
 
     /// Returns who else uses the sockets that are opened here.
@@ -125,18 +204,23 @@ impl Inherited {
 
     /// Takes the socket that listens on this address, if there is one; for port 0 one of any port.
     pub fn tcp(&mut self, address: SocketAddr) -> Option<TcpListener> {
-        let is_it = |place: &Address| {
-            place.tcp().is_some_and(|local| {
-                local == address || (address.port() == 0 && local.ip() == address.ip())
-            })
+        let reserved = std::mem::take(&mut self.reserved);
+        let is_any = |local: SocketAddr| {
+            address.port() == 0 && local.ip() == address.ip() && !reserved.contains(&local)
         };
-        self.take(is_it).map(TcpListener::from)
+        let is_it = |place: &Address| {
+            let local = place.tcp();
+            local.is_some_and(|local| local == address || is_any(local))
+        };
+        let found = self.take(is_it);
+        self.reserved = reserved;
+        found.map(TcpListener::from)
     }
 
     /// Takes the socket of this file, if there is one.
     pub fn unix(&mut self, path: &Path) -> Option<UnixListener> {
-        let file = Address::Unix(path.to_owned());
-        self.take(|place| *place == file).map(UnixListener::from)
+        let is_it = |place: &Address| matches!(place, Address::Unix(at) if is_one_file(at, path));
+        self.take(is_it).map(UnixListener::from)
     }
 
     fn take(&mut self, is_it: impl Fn(&Address) -> bool) -> Option<OwnedFd> {
@@ -148,9 +232,10 @@ impl Inherited {
         Some(self.sockets.remove(n))
     }
 
-    /// Asks the server that listens at `path`, if one does.
+    /// Asks the server that listens at `path`, if one does. If it is killed meanwhile, this one goes
+    /// on with what it has.
     fn ask(&mut self, program: &str, path: &Path) -> anyhow::Result<()> {
-        let channel = match Channel::connect(path) {
+        let channel = match Channel::connect(path, PATIENCE) {
             Ok(channel) => channel,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             // Of a server that was killed; `open` makes another one.
@@ -160,16 +245,28 @@ impl Inherited {
 
         let process = channel.trusted_peer(true)?;
         let process = process.ok_or_else(|| anyhow!("it is another user's"))?;
-        channel.send(&format!("{GREETING}{program}"), None)?;
+        // If it has ended, the next line says so.
+        let _ = channel.send(&format!("{GREETING}{program}"), None);
         let mut control = None;
         loop {
-            let (text, socket) = channel.receive(Some(PATIENCE), None)?;
+            let received = unless_ended(channel.receive(Some(PATIENCE), None))?;
+            let Some((text, socket)) = received else {
+                if control.is_none() {
+                    say_ended(program, process);
+                    return Ok(());
+                }
+                // `succeed` finds it, too.
+                break;
+            };
             match (&*text, socket) {
                 (CONTROL, Some(socket)) => control = Some(socket),
                 (SOCKET, Some(socket)) => self.sockets.push(socket),
                 (ALL, None) => break,
                 (text, Some(socket)) if text.starts_with(MANAGED) => {
                     self.add_managed(&text[MANAGED.len()..], socket);
+                }
+                (text, None) if text.starts_with(WATCHDOG) => {
+                    service_manager::expect_watchdog(text[WATCHDOG.len()..].parse()?);
                 }
                 (refusal, _) => bail!("process {process} refuses: {refusal}"),
             }
@@ -216,9 +313,11 @@ impl Inherited {
             )
         };
 
+        let own_file = || SocketFile::own(path, &self.sharing).with_context(remedy);
         let Some(from) = self.from else {
             let listener = open(path).with_context(remedy)?;
-            let file = SocketFile::own(path, &self.sharing).with_context(remedy)?;
+            let file = own_file()?;
+            discard(&self.sockets);
             return Ok(Some(Control {
                 listener,
                 _file: file,
@@ -227,43 +326,103 @@ impl Inherited {
         };
 
         // Before the other one ends, for it may fail.
-        let file = SocketFile::own(path, &self.sharing).with_context(remedy)?;
+        let file = own_file()?;
         let process = from.process;
-        let handed = from.channel.send(READY, None);
-        let answer = handed.and_then(|()| from.channel.receive(Some(PATIENCE), None));
-        let (answer, _) = answer.with_context(|| format!("process {process} goes on"))?;
-        ensure!(answer == YOURS, "process {process} goes on: {answer}");
-        self.sharing.set_handed_over(false);
-        // Nobody accepts from these any more, so whoever comes is to be refused.
-        for socket in &self.sockets {
-            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        // If it has ended, the next line says so.
+        let _ = from.channel.send(READY, None);
+        let answer = unless_ended(from.channel.receive(Some(PATIENCE), None));
+        let answer = answer.with_context(|| format!("process {process} goes on"))?;
+        let is_alive = answer.is_some();
+        if let Some((answer, _)) = answer {
+            ensure!(answer == YOURS, "process {process} goes on: {answer}");
         }
+        self.sharing.set_handed_over(false);
+        discard(&self.sockets);
 
-        let line = format!("took over from process {process}, which answers what it has begun");
-        say(io::stderr(), &format!("plainweave {program}: {line}"));
+        if is_alive {
+            let line = format!("took over from process {process}, which answers what it has begun");
+            say(io::stderr(), &format!("plainweave {program}: {line}"));
+        } else {
+            say_ended(program, process);
+        }
         let listener = from.control;
         // Without it the next one names the wrong process.
         let _ = Channel::own(&listener);
         Ok(Some(Control {
             listener,
             _file: file,
-            from: Some(from.channel),
+            from: Some(from.channel).filter(|_| is_alive),
         }))
+    }
+}
+
+/// Returns what has been received; nothing if the other process has ended, for one that goes on
+/// says why.
+fn unless_ended<T>(received: io::Result<T>) -> io::Result<Option<T>> {
+    match received {
+        Ok(received) => Ok(Some(received)),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn say_ended(program: &str, process: i32) {
+    let line = format!("process {process} has ended meanwhile; this one goes on with its sockets");
+    say(io::stderr(), &format!("plainweave {program}: {line}"));
+}
+
+/// Ends sockets that this server does not use, and that nobody accepts from any more: whoever comes
+/// is to be refused.
+fn discard(sockets: &[OwnedFd]) {
+    for socket in sockets {
+        let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        let Some(Address::Unix(path)) = place(socket) else {
+            continue;
+        };
+        // The file, unless it is another server's by now.
+        let there = UnixStream::connect(&path);
+        if there.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Returns whether two paths name one file.
+fn is_one_file(a: &Path, b: &Path) -> bool {
+    let same = socket_file::id(a).ok().zip(socket_file::id(b).ok());
+    match same {
+        Some((a, b)) => a == b,
+        None => a == b,
     }
 }
 
 /// Opens the socket of a file, in place of one that a server left behind when it was killed.
 fn open(path: &Path) -> anyhow::Result<OwnedFd> {
-    let there = std::fs::symlink_metadata(path);
-    if there.is_ok_and(|file| !file.file_type().is_socket()) {
-        bail!("the file is there and is not a socket; it stays as it is");
-    }
-    match Channel::connect(path) {
+    check(path)?;
+    match Channel::connect(path, PATIENCE) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
         Ok(_) => bail!("another server has just been started there"),
         Err(_) => {}
     }
     Ok(Channel::listen(path)?)
+}
+
+/// Refuses a file of `--replace` that cannot be one.
+///
+/// # Errors
+/// It is something else than a socket, or its directory is not there.
+pub fn check(path: &Path) -> anyhow::Result<()> {
+    let there = std::fs::symlink_metadata(path);
+    if there.is_ok_and(|file| !file.file_type().is_socket()) {
+        bail!("the file is there and is not a socket; it stays as it is");
+    }
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    ensure!(parent.is_dir(), "{} is no directory", parent.display());
+    SockAddr::unix(path).context("the path of a socket has 107 bytes at most")?;
+    Ok(())
 }
 
 /// Takes the descriptors that a service manager has passed.

@@ -20,7 +20,8 @@
 //! ```
 //!
 //! * **The old one goes on until "ready".** If the new one fails before, the connection ends, and
-//!   nothing has changed.
+//!   nothing has changed. If the old one does not want any more, it says why; an end without a word
+//!   is the end of its process, and the new one goes on with the sockets that it has.
 //! * **Both have the sockets from the first message on**, so from then on the old one may not shut
 //!   them down: that would end listening for the new one too (`sharing`). It lets them be, and
 //!   its accept loops end with its runtime.
@@ -39,7 +40,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-pub use inherited::Inherited;
+pub use inherited::{Inherited, Unasked, check};
 pub use offer::{Adopt, Heir, Offer};
 
 /// The flag.
@@ -47,8 +48,8 @@ pub use offer::{Adopt, Heir, Offer};
 #[command(next_help_heading = "Where to listen")]
 pub struct ReplaceFlags {
     /// Take over from the server that was started with the same FILE, if one runs: this one gets
-    /// its listening sockets, and it ends once it has answered what it has begun. The next one does
-    /// the same with this one; FILE is a Unix socket
+    /// its listening sockets, and it ends once it has answered what it has begun (a cache's items
+    /// are lost). The next one does the same with this one; FILE is a Unix socket
     #[arg(long, value_name = "FILE")]
     pub replace: Option<PathBuf>,
 }

@@ -8,13 +8,16 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::channel::{Channel, wait};
 use super::inherited::{
-    ALL, CONNECTION, CONTROL, Control, GREETING, Inherited, MANAGED, READY, SOCKET, YOURS, place,
+    ALL, CONNECTION, CONTROL, Control, GREETING, Inherited, MANAGED, READY, SOCKET, WATCHDOG,
+    YOURS, place,
 };
 use crate::console::say;
+use crate::service_manager;
 use crate::sharing::Sharing;
 use crate::signals::Asker;
 
@@ -96,7 +99,7 @@ impl Offer {
         };
         let adopting = control.from.take().zip(adopt);
         let adopting = adopting
-            .map(|(from, adopt)| Ending::start(move |end| take_over(&from, &adopt, &end)))
+            .map(|(from, adopt)| Ending::start(move |end| take_over(program, &from, &adopt, &end)))
             .transpose()?;
 
         let heir = Heir::default();
@@ -164,11 +167,20 @@ impl Drop for Ending {
 }
 
 /// Takes connections until there will be none.
-fn take_over(from: &Channel, adopt: &Adopt, end: &OwnedFd) {
-    while let Ok((text, connection)) = from.receive(None, Some(end.as_fd())) {
-        if let Some(connection) = connection.filter(|_| text == CONNECTION) {
-            adopt(connection);
+fn take_over(program: &str, from: &Channel, adopt: &Adopt, end: &OwnedFd) {
+    let mut lost = 0;
+    loop {
+        match from.receive(None, Some(end.as_fd())) {
+            Ok((text, Some(connection))) if text == CONNECTION => adopt(connection),
+            Ok(_) => {}
+            Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => lost += 1,
+            Err(_) => break,
         }
+    }
+    if lost > 0 {
+        let remedy = "descriptors are short (raise `ulimit -n`, or LimitNOFILE= of systemd)";
+        let line = format!("{lost} connections of the server before were closed: {remedy}");
+        say(io::stderr(), &format!("plainweave {program}: {line}"));
     }
 }
 
@@ -178,7 +190,7 @@ impl Offered {
         while let Ok(true) = wait(listener.as_fd(), Some(self.end.as_fd()), None) {
             let program = self.program;
             let served = Channel::accept(listener).map_err(Into::into);
-            match served.and_then(|channel| self.serve(channel)) {
+            match served.and_then(|channel| self.give(channel)) {
                 Ok(process) => {
                     let line = format!("plainweave {program}: process {process} takes over");
                     return say(io::stderr(), &line);
@@ -200,18 +212,33 @@ impl Offered {
     }
 
     /// Hands the sockets over. Returns the process that has them now.
-    fn serve(&self, channel: Channel) -> anyhow::Result<i32> {
-        let end = || Some(self.end.as_fd());
+    fn give(&self, channel: Channel) -> anyhow::Result<i32> {
         let Some(process) = channel.trusted_peer(false)? else {
             bail!("another user has asked");
         };
+        let served = self.serve(&channel, process);
+        if let Err(error) = &served
+            && !self.is_ending()
+        {
+            // The other one takes an end without a word for the end of this process.
+            let _ = channel.send(&format!("{error:#}"), None);
+        }
+        served?;
+        // First, for the stop looks at it.
+        let _ = self.heir.0.set(channel);
+        self.stop.ask();
+        Ok(process)
+    }
+
+    /// Speaks with the process that asks, until it may have the sockets.
+    fn serve(&self, channel: &Channel, process: i32) -> anyhow::Result<()> {
+        let end = || Some(self.end.as_fd());
         let (greeting, _) = channel.receive(Some(GREETED), end())?;
         let own = format!("{GREETING}{}", self.program);
-        if greeting != own {
-            let refusal = format!("here is {own}");
-            channel.send(&refusal, None)?;
-            bail!("process {process} is another program, or of another version");
-        }
+        ensure!(
+            greeting == own,
+            "here is {own}, and process {process} is another program, or of another version"
+        );
 
         // Before the other one can have them.
         self.sharing.set_handed_over(true);
@@ -223,6 +250,9 @@ impl Offered {
             let text = name.map_or(SOCKET.to_owned(), |name| format!("{MANAGED}{name}"));
             channel.send(&text, Some(socket.as_fd()))?;
         }
+        if let Some(limit) = service_manager::watchdog() {
+            channel.send(&format!("{WATCHDOG}{}", limit.as_micros()), None)?;
+        }
         channel.send(ALL, None)?;
 
         let said = channel.receive(Some(STARTED), end());
@@ -230,9 +260,6 @@ impl Offered {
         ensure!(said == READY, "process {process} has not started: {said}");
         channel.set_patience(TAKEN)?;
         channel.send(YOURS, None)?;
-        // First, for the stop looks at it.
-        let _ = self.heir.0.set(channel);
-        self.stop.ask();
-        Ok(process)
+        Ok(())
     }
 }
