@@ -91,12 +91,22 @@ impl Clients {
 
     /// Returns what messages call a client.
     pub(crate) fn name_of(&self, id: u64) -> String {
-        let list = self.lock();
-        let client = list.iter().find(|(_, client)| client.id == id);
+        let client = self.find(id);
         client.map_or_else(
             || "that has left".to_owned(),
-            |(_, client)| client.peer_address(),
+            |client| client.peer_address(),
         )
+    }
+
+    /// Returns a client's address, unless it comes by a Unix socket.
+    pub(crate) fn peer_of(&self, id: u64) -> Option<SocketAddr> {
+        self.find(id)?.peer
+    }
+
+    fn find(&self, id: u64) -> Option<Arc<Client>> {
+        let list = self.lock();
+        let client = list.iter().find(|(_, client)| client.id == id);
+        client.map(|(_, client)| client.clone())
     }
 
     /// Returns who has not taken all replies, and how many bytes each has left.

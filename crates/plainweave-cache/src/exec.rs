@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::hotkeys::Sampler;
-use super::proto::{BAD_CHUNK, Command, Keys, Manage, Reject, Store, Verb};
+use super::proto::{BAD_CHUNK, Command, Keys, Manage, Reject, Store, Verb, keys};
 use super::reply::{OUTPUT, Replies};
 use super::scratch::Work;
 use super::shared::Cache;
@@ -102,6 +102,24 @@ impl<'a> Exec<'a> {
         // Of a value's bytes a few may be taken for a command; no harm is done.
         let keys = ends.filter_map(|line| Some(line.strip_prefix(b"get ")?.trim_ascii_end()));
         self.cache.store.prefetch(keys.take(PREFETCHED));
+    }
+
+    /// The same of packets.
+    pub(crate) fn expect_packets(&self, input: &[u8]) {
+        self.cache.store.prefetch(keys(input).take(PREFETCHED));
+    }
+
+    /// Returns whether the client is who it says.
+    pub(crate) fn knows(&mut self, name: &[u8], password: &[u8]) -> bool {
+        let Some(users) = &self.cache.users else {
+            return false;
+        };
+        let knows = users.knows(self.cache.clients.peer_of(self.client), name, password);
+        self.tally.count(Stat::AuthCmds);
+        if !knows {
+            self.tally.count(Stat::AuthErrors);
+        }
+        knows
     }
 
     /// A reply of one line, unless the client wants none.

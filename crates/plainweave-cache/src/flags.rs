@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, Args};
 
+use super::access::Access;
 use super::extended::Extended;
 use super::version::VERSION;
 use plainweave_daemon::flag::{address, octal, size, time, time_or_none};
@@ -26,7 +27,8 @@ Environment:
   MEMCACHED_PORT_FILENAME    a file to write the TCP ports to that are listened on, as memcached does
 
 ",
-    plainweave_daemon::signals_help!("  HUP, USR1   nothing: the cache has no files to reopen"),
+    plainweave_daemon::signals_help!("  HUP         reads the file of -Y again
+  USR1        nothing: the cache has no logs to reopen"),
     "
 
 docs/cache-compat.md of the sources lists every difference from memcached."
@@ -51,6 +53,9 @@ pub struct Flags {
 
     #[command(flatten)]
     pub(super) allowed: Allowed,
+
+    #[command(flatten)]
+    pub(super) access: Access,
 
     #[command(flatten)]
     pub(super) engine: EngineFlags,
@@ -322,20 +327,11 @@ pub(super) struct Absent {
     #[arg(short = 'C', long = "disable-cas", hide = true)]
     disable_cas: bool,
 
-    #[arg(short = 'S', long = "enable-sasl", hide = true)]
-    enable_sasl: bool,
-
-    #[arg(short = 'Y', long = "auth-file", hide = true)]
-    auth_file: Option<String>,
-
     #[arg(short = 'Z', long = "enable-ssl", hide = true)]
     enable_ssl: bool,
 
     #[arg(short = 'e', long = "memory-file", hide = true)]
     memory_file: Option<String>,
-
-    #[arg(short = 'B', long = "protocol", hide = true, value_parser = protocol)]
-    protocol: Option<String>,
 }
 
 impl Absent {
@@ -359,14 +355,6 @@ impl Absent {
                 "-C is not here: items always have a CAS value",
             ),
             (
-                self.enable_sasl,
-                "-S is not here: there is no authentication; listen on a Unix socket or on 127.0.0.1",
-            ),
-            (
-                self.auth_file.is_some(),
-                "-Y is not here: no authentication; listen on a Unix socket or on 127.0.0.1",
-            ),
-            (
                 self.enable_ssl,
                 "-Z is not here: there is no TLS; put a TLS proxy such as stunnel before it",
             ),
@@ -378,18 +366,6 @@ impl Absent {
         all.into_iter()
             .find(|(given, _)| *given)
             .map(|(_, remedy)| remedy)
-    }
-}
-
-/// Only the binary protocol is absent.
-fn protocol(text: &str) -> Result<String, String> {
-    match text {
-        "auto" | "ascii" => Ok(text.to_owned()),
-        "binary" => Err(
-            "there is no binary protocol: use a client that speaks the text or the meta protocol"
-                .into(),
-        ),
-        _ => Err("write auto or ascii".into()),
     }
 }
 
@@ -431,6 +407,7 @@ fn scaled(text: &str, units: [(char, usize); 2]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::super::memory_bound::MemoryBound;
+    use super::super::proto::Protocol;
     use super::super::settings::Settings;
     use super::super::store::Config;
     use super::*;
@@ -521,7 +498,6 @@ mod tests {
             ("-d", "cache -d"),
             ("-k", "cache -m 64 -k"),
             ("-Z", "cache -Z"),
-            ("-S", "cache -S"),
         ] {
             let remedy = parse(line).unwrap().absent.given().unwrap();
             assert!(
@@ -530,8 +506,26 @@ mod tests {
             );
         }
 
-        assert!(parse("cache -B binary").is_err());
-        assert_eq!(parse("cache -B auto").unwrap().absent.given(), None);
+        assert!(parse("cache -B udp").is_err());
+    }
+
+    #[test]
+    fn sasl_is_for_the_binary_protocol() {
+        for line in [
+            "cache -S -B auto",
+            "cache -S -B ascii",
+            "cache -S -B binary -B ascii",
+        ] {
+            let said = parse(line).unwrap().access.users().unwrap_err();
+            assert!(said.to_string().contains("leave -B out"), "{line}: {said}");
+        }
+        let said = parse("cache -S").unwrap().access.users().unwrap_err();
+        assert!(said.to_string().contains("with -Y"), "{said}");
+        let protocol = |line| parse(line).unwrap().access.protocol();
+        assert_eq!(protocol("cache"), None);
+        assert_eq!(protocol("cache -B auto -Y file"), None);
+        assert_eq!(protocol("cache -S"), Some(Protocol::Binary));
+        assert_eq!(protocol("cache -B ascii"), Some(Protocol::Text));
     }
 
     #[test]

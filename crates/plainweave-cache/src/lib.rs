@@ -8,12 +8,14 @@
 //! What is counted on the way is in `tally`, `hotkeys` and `details`, and goes out by `stats`,
 //! `admin` and `watch`. `unread` bounds what clients that do not read may keep.
 
+mod access; // The flags that say who may use the cache, and in which language.
 mod admin; // What the admin address (`plainweave_daemon::admin`) shows of a cache.
 mod clients; // The connections there are: how many, who, and what happens when there are too many.
 mod conn; // The life of a connection: read commands, execute, write replies.
 mod details; // `stats detail`: figures by key prefix, when they are switched on.
 mod dump; // `lru_crawler metadump`: a line for each item.
 mod exec; // Carrying out commands on the store, and wording the replies.
+mod exec_binary; // The commands of the binary protocol.
 mod exec_meta; // The meta commands.
 mod extended; // memcached's extended options, `-o a,b=1`.
 mod flags; // The flags of `plainweave cache`: memcached's letters, and a few long ones of our own.
@@ -29,7 +31,7 @@ mod pidfile; // The file with the process's number, `-P`.
 mod pinned; // The segments of the store that unread replies hold.
 // The file with the ports that are listened on, for a script that had a free one chosen (`-p -1`).
 mod port_file;
-mod proto; // memcached's text protocol without I/O.
+mod proto; // memcached's protocols without I/O.
 mod reply; // Replies on their way out: bytes, and long values that are not copied.
 mod scratch; // What a connection borrows while it is busy.
 mod server; // A cache in a program of one's own.
@@ -45,6 +47,7 @@ mod status;
 pub mod store; // The store of the cache server.
 mod tally; // Counters, written by one and read by all.
 mod unread; // Sending replies, and what becomes of those that a client does not take.
+mod users; // Who may use the cache: names and passwords from a file (`-Y`).
 mod version; // What the cache says that it is.
 mod watch; // `watch`: events as lines, for clients that asked for them.
 
@@ -148,18 +151,14 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     }
     let bounds = memory.description(settings.connections);
     let (mut cache, asked) = Cache::new(config, settings);
-
-    if let Some(delimiter) = flags.allowed.prefix_delimiter {
-        let delimiter = u8::try_from(delimiter).context("-D takes one ASCII character")?;
-        cache.details = details::Details::new(delimiter, true);
-    }
-
+    cache.users = flags.access.users()?;
+    show_details(&mut cache, flags.allowed.prefix_delimiter)?;
     cache.handling = runtimes.handling(hooks);
     let listeners = listen::all(&flags.listen, &mut inherited)?;
     if let Some(bytes) = memory.socket_buffers {
         listeners.bound_buffers(bytes)?;
     }
-    listen::warn_of_root(&listeners);
+    listen::warn_of_root(&listeners, cache.users.is_some());
     port_file::write(&listeners.tcp);
     let stop = Stop::install().context("the signals could not be caught")?;
 
@@ -196,6 +195,15 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
         );
     }
 
+    Ok(())
+}
+
+/// Has figures by key prefix shown, if a flag says where a prefix ends.
+fn show_details(cache: &mut Cache, delimiter: Option<char>) -> anyhow::Result<()> {
+    if let Some(delimiter) = delimiter {
+        let delimiter = u8::try_from(delimiter).context("-D takes one ASCII character")?;
+        cache.details = details::Details::new(delimiter, true);
+    }
     Ok(())
 }
 

@@ -177,18 +177,19 @@ fn bind(
 }
 
 /// Warns if the server runs as root and any client that reaches the machine may use it.
-pub(super) fn warn_of_root(listeners: &Listeners) {
+pub(super) fn warn_of_root(listeners: &Listeners, asks_who: bool) {
     let everywhere = listeners.tcp.iter().any(|listener| {
         listener
             .local_addr()
             .is_ok_and(|address| address.ip().is_unspecified())
     });
 
-    if everywhere && geteuid().is_root() {
-        let text = "plainweave cache: warning: it runs as root, listens on all addresses and has no authentication";
+    if everywhere && !asks_who && geteuid().is_root() {
+        let text = "it runs as root, listens on all addresses and has no authentication";
+        let remedy = "give -u USER, -Y FILE, or -l 127.0.0.1 if only this machine needs it";
         say(
             io::stderr(),
-            &format!("{text}: give -u USER, and -l 127.0.0.1 if only this machine needs it"),
+            &format!("plainweave cache: warning: {text}: {remedy}"),
         );
     }
 }

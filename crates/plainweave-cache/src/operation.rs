@@ -215,6 +215,15 @@ impl signals::Operated for Operated {
         false // Messages go to standard error, logs to clients that watch.
     }
 
+    fn reload(&self) -> Option<String> {
+        let users = self.cache.users.as_ref()?;
+        Some(match users.reload() {
+            Ok(1) => "one user may use the cache".to_owned(),
+            Ok(count) => format!("{count} users may use the cache"),
+            Err(error) => format!("{error:#}; the users stay as they were"),
+        })
+    }
+
     fn trace(&self) -> Option<&TraceFile> {
         self.trace.as_deref()
     }

@@ -92,13 +92,18 @@ impl Replies {
 
     /// A value and its line end.
     pub(crate) fn value(&mut self, item: Item) {
+        self.item(item);
+        self.push(b"\r\n");
+    }
+
+    /// A value.
+    pub(crate) fn item(&mut self, item: Item) {
         if item.len() <= COPIED {
             item.append_to(&mut self.bytes);
         } else {
             self.len += item.len();
             self.values.push((self.bytes.len(), item));
         }
-        self.push(b"\r\n");
     }
 
     /// For text that is made elsewhere.

@@ -149,7 +149,9 @@ impl Service {
     /// Gives the connection to the server that goes on with it, once its command is answered that
     /// has not come in full. Without such a server it ends.
     fn bequeath(&self, conn: &mut Conn) {
-        if let Some(heir) = self.cache.heir.get() {
+        // Who has said who it is would have to say so again.
+        let heir = self.cache.heir.get();
+        if let Some(heir) = heir.filter(|_| self.cache.users.is_none()) {
             while !conn.is_between_commands() {
                 if conn.stream.wait_readable().is_err() || !self.turn(conn) {
                     return self.cache.closed(conn);

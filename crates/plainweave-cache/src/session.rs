@@ -4,10 +4,13 @@
 //! that has begun is taken at once and kept here. A get of many keys is answered in parts: its line
 //! stays with the caller, and what is kept here is how much of it is left.
 
+mod login; // Who a client is, for a cache that wants to know.
+mod packets; // What is special about packets of the binary protocol.
+
 use super::exec::{After, Exec};
 use super::incoming::Incoming;
 use super::memory_budget::Reservation;
-use super::proto::{self, Command, Keys, Line, Reject, Store};
+use super::proto::{self, Command, Keys, Line, Protocol, Reject, Store};
 use super::reply::OUTPUT;
 use super::store::Expiry;
 
@@ -16,15 +19,25 @@ const KEYS: usize = 256;
 /// The least memory for a value that has not come in full. It grows as the value comes, to twice
 /// what has, and to all of it once a quarter has.
 const LEAST: usize = 1 << 10;
-/// The first byte of a request in the binary protocol, and the bytes of its head.
-const BINARY: (u8, usize) = (0x80, 24);
 
 /// Where a connection is.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     state: State,
-    /// The protocol is known.
-    begun: bool,
+    /// `None`: nothing has come yet.
+    protocol: Option<Protocol>,
+    login: Login,
+}
+
+/// How far a client is with saying who it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Login {
+    /// It has not begun, if it has to at all.
+    #[default]
+    Not,
+    /// Its proof is to come in another packet.
+    Begun,
+    Done,
 }
 
 #[derive(Debug, Default)]
@@ -68,9 +81,10 @@ struct Remaining {
 /// A storage command whose value has not come in full.
 #[derive(Debug)]
 struct Pending {
+    /// The line, or the packet up to the value.
     line: Vec<u8>,
     value: Incoming,
-    /// Bytes of the value, with its line end.
+    /// Bytes of the value, with its line end if it has one.
     want: usize,
     held: Reservation,
 }
@@ -156,11 +170,10 @@ impl Session {
         exec: &mut Exec<'_>,
         commands: usize,
     ) -> (usize, Step) {
-        if !self.begun && !input.is_empty() {
-            if input[0] == BINARY.0 {
-                return refuse_binary(input, exec);
-            }
-            self.begun = true;
+        if self.protocol.is_none()
+            && let Some(first) = input.first()
+        {
+            self.protocol = exec.cache.settings.protocol.or(Some(Protocol::of(*first)));
         }
 
         let mut done = 0;
@@ -184,7 +197,10 @@ impl Session {
             }
             // Once, behind the first: a command that comes alone, as most do, costs no look ahead.
             if left == commands - 1 {
-                exec.expect(&input[done..]);
+                match self.protocol {
+                    Some(Protocol::Binary) => exec.expect_packets(&input[done..]),
+                    _ => exec.expect(&input[done..]),
+                }
             }
         }
     }
@@ -192,6 +208,7 @@ impl Session {
     /// Takes one command, or a part of it.
     fn step(&mut self, input: &[u8], exec: &mut Exec<'_>) -> Taken {
         match &mut self.state {
+            State::Line if self.protocol == Some(Protocol::Binary) => self.packet(input, exec),
             State::Line => self.line(input, None, exec),
             State::Swallow(left) => {
                 let took = input.len().min(*left);
@@ -226,6 +243,7 @@ impl Session {
             Line::Complete(line, len) => (line, len),
             Line::Partial => return self.partial(input, long, exec),
             Line::NoCommand => return Taken::then(input.len(), After::Close),
+            Line::TooLong if self.is_locked(exec) => return Taken::then(input.len(), After::Close),
             Line::TooLong => {
                 exec.too_long();
                 self.state = State::Skip;
@@ -233,6 +251,9 @@ impl Session {
             }
         };
 
+        if self.is_locked(exec) {
+            return self.login_line(line, len, input, exec);
+        }
         let command = match proto::parse(line) {
             Ok(command) => command,
             Err(reject) => return Taken::then(len, self.reject(&reject, exec)),
@@ -268,14 +289,27 @@ impl Session {
             return Taken::then(len + value.len(), After::Next);
         }
 
+        self.await_value(line, value, &input[len..], exec)
+            .behind(len)
+    }
+
+    /// Takes what has come of a value of `want` bytes, which is not all of it. `line`: what came
+    /// before it.
+    fn await_value(
+        &mut self,
+        line: &[u8],
+        want: usize,
+        input: &[u8],
+        exec: &mut Exec<'_>,
+    ) -> Taken {
         let held = exec.cache.memory_budget.reserve();
         self.state = State::Value(Box::new(Pending {
             line: line.to_vec(),
             value: Incoming::new(),
-            want: value,
+            want,
             held,
         }));
-        self.value(&input[len..], exec).behind(len)
+        self.value(input, exec)
     }
 
     /// Takes a line whose end has not come.
@@ -311,6 +345,13 @@ impl Session {
         };
 
         // It was understood before; it borrows from the line, so it was not kept.
+        if self.protocol == Some(Protocol::Binary) {
+            return self.packet_value(&pending, took, exec);
+        }
+        if self.is_locked(exec) {
+            let after = self.login_value(pending.value.bytes(), exec);
+            return Taken::then(took.unwrap_or(0), after);
+        }
         let Ok(command) = proto::parse(&pending.line) else {
             return Taken::then(0, After::Close);
         };
@@ -350,28 +391,19 @@ impl Session {
             return After::Close;
         }
         exec.say(reject.text, reject.quiet);
-        if reject.swallow > 0 {
-            self.state = State::Swallow(reject.swallow);
-        }
+        self.swallow(reject.swallow);
         After::Next
     }
-}
 
-/// Answers the first request as the binary protocol words a refusal, and ends the connection.
-fn refuse_binary(input: &[u8], exec: &mut Exec<'_>) -> (usize, Step) {
-    const TEXT: &[u8] =
-        b"plainweave cache has no binary protocol: use the text or the meta protocol";
-    let Some(head) = input.get(..BINARY.1) else {
-        return (0, Step::Hungry);
-    };
-    let mut answer = [0; BINARY.1];
+    /// Drops what comes next.
+    fn swallow(&mut self, bytes: usize) {
+        if bytes > 0 {
+            self.state = State::Swallow(bytes);
+        }
+    }
 
-    // Magic, opcode, key length, extras length, data type, status (unknown command), body length,
-    // opaque, CAS.
-    (answer[0], answer[1], answer[7], answer[11]) = (0x81, head[1], 0x81, TEXT.len() as u8);
-    answer[12..16].copy_from_slice(&head[12..16]);
-    exec.out.push(&answer);
-    exec.out.push(TEXT);
-
-    (input.len(), Step::End(After::Close))
+    /// Returns whether the client has to say who it is before anything else.
+    fn is_locked(&self, exec: &Exec<'_>) -> bool {
+        self.login != Login::Done && exec.cache.users.is_some()
+    }
 }

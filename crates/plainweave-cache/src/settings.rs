@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::flags::Flags;
 use super::memory_bound::MemoryBound;
+use super::proto::Protocol;
 use super::store::Config;
 
 /// The default of `-c`, unless the memory limit has room for fewer.
@@ -34,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) dump: bool,
     pub(crate) watch: bool,
     pub(crate) verbosity: u32,
+    /// What clients have to speak; none: either, by their first byte.
+    pub(crate) protocol: Option<Protocol>,
     /// Driver, policy and mode, as labels of a metric.
     pub(crate) runtime: String,
 }
@@ -59,6 +62,7 @@ impl Default for Settings {
             dump: true,
             watch: true,
             verbosity: 0,
+            protocol: None,
             runtime: String::new(),
         }
     }
@@ -102,6 +106,7 @@ impl Settings {
             dump: !allowed.disable_dumping,
             watch: !allowed.disable_watch,
             verbosity: u32::from(flags.verbose).min(2),
+            protocol: flags.access.protocol(),
             runtime: String::new(),
         }
     }

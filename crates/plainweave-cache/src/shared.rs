@@ -9,7 +9,7 @@ use plainweave_serve::Listeners;
 use plainweave_serve::accept::{ConnectionLimit, Fault};
 
 use super::settings::Settings;
-use super::{clients, details, hotkeys, memory_budget, pinned, scratch, store, watch};
+use super::{clients, details, hotkeys, memory_budget, pinned, scratch, store, users, watch};
 use plainweave_daemon::architecture::Handling;
 use plainweave_daemon::console::say;
 use plainweave_daemon::replace::Heir;
@@ -24,6 +24,8 @@ pub(crate) struct Cache {
     pub(crate) hot: hotkeys::HotKeys,
     pub(crate) details: details::Details,
     pub(crate) watchers: Arc<watch::Watchers>,
+    /// Who may use it; none: everybody.
+    pub(crate) users: Option<users::Users>,
     pub(crate) clients: Arc<clients::Clients>,
     pub(crate) connection_limit: Arc<ConnectionLimit>,
     pub(crate) listeners: Arc<Listeners>,
@@ -68,6 +70,7 @@ impl Cache {
             hot: hotkeys::HotKeys::default(),
             details: details::Details::new(b':', false),
             watchers,
+            users: None,
             clients: Arc::default(),
             connection_limit: ConnectionLimit::new(most, 0),
             listeners: Arc::default(),

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::number;
-use super::proto::{BAD_FORMAT, Tokens};
+use super::proto::{BAD_FORMAT, Protocol, Tokens};
 use super::reply::Replies;
 use super::shared::Cache;
 use super::store::{CLASSES, Record, Time, class_size};
@@ -155,9 +155,18 @@ fn settings(cache: &Cache, list: &mut List<'_>) {
     list.add("reqs_per_event", settings.commands);
     list.add("cas_enabled", "yes");
     list.add("tcp_backlog", settings.backlog);
-    list.add("binding_protocol", "ascii");
-    list.add("auth_enabled_sasl", "no");
-    list.add("auth_enabled_ascii", "no");
+    let protocol = match settings.protocol {
+        None => "auto-negotiate",
+        Some(Protocol::Text) => "ascii",
+        Some(Protocol::Binary) => "binary",
+    };
+    list.add("binding_protocol", protocol);
+    let users = cache.users.as_ref();
+    list.add("auth_enabled_sasl", yes(users.is_some()));
+    match users {
+        Some(users) => list.add("auth_enabled_ascii", users.path().display()),
+        None => list.add("auth_enabled_ascii", "no"),
+    }
     list.add("item_size_max", config.item_max);
     list.add("hot_lru_pct", config.small_percent);
     list.add("maxconns_fast", yes(settings.maxconns_fast));

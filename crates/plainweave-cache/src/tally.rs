@@ -46,6 +46,8 @@ counters! {
     TouchMisses = "touch_misses",
     StoreTooLarge = "store_too_large",
     StoreNoMemory = "store_no_memory",
+    AuthCmds = "auth_cmds",
+    AuthErrors = "auth_errors",
     IdleKicks = "idle_kicks",
     BytesRead = "bytes_read",
     BytesWritten = "bytes_written",

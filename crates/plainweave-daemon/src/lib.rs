@@ -18,6 +18,7 @@ pub mod memory_limit; // How much memory the process may take.
 // `--mode`: when fibers may move between workers, and whose thread-local storage they see.
 pub mod mode;
 pub mod privileges; // Root becomes another user.
+pub mod rate; // How often one address may ask.
 // `--replace`: a new server takes over the sockets of the one that runs.
 pub mod replace;
 // The flags that choose a runtime, of the servers and of the load generators.

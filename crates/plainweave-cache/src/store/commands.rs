@@ -502,6 +502,10 @@ impl Shard {
 
         let entry = *self.index.entry(place);
         let head = self.log.head(entry.loc());
+        // As there: before the CAS value is looked at.
+        if head.payload_len == 0 {
+            return Counted::NotANumber;
+        }
         if count.compare.is_some_and(|compare| compare != head.cas) {
             return Counted::Exists;
         }

@@ -5,7 +5,7 @@ use super::super::reply::OUTPUT;
 use super::Rig;
 
 /// Xorshift64*.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -15,7 +15,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }
 
@@ -177,7 +177,7 @@ fn large(random: &mut Random) -> Vec<u8> {
 }
 
 /// Damages some bytes.
-fn mutate(random: &mut Random, input: &mut Vec<u8>) {
+pub(super) fn mutate(random: &mut Random, input: &mut Vec<u8>) {
     for _ in 0..random.below(4) {
         let place = random.below(input.len());
         match random.below(5) {
@@ -273,9 +273,9 @@ fn in_step(rig: &mut Rig) -> bool {
         }
 
         if got.first() == Some(&0x81) {
-            // These bytes have completed the head of a first request in the binary protocol, which
-            // is refused.
-            return rig.ended.is_some();
+            // What came first was the beginning of a packet, which these bytes have completed:
+            // `packets` is about those.
+            return true;
         }
 
         if !well_formed(&got) {
@@ -287,16 +287,18 @@ fn in_step(rig: &mut Rig) -> bool {
     true
 }
 
+/// How many inputs there are.
+pub(super) fn inputs() -> usize {
+    let asked = std::env::var("PLAINWEAVE_CACHE_INPUTS").ok();
+    asked.and_then(|n| n.parse().ok()).unwrap_or(20_000)
+}
+
 #[test]
 fn no_input_is_too_strange() {
-    let inputs = std::env::var("PLAINWEAVE_CACHE_INPUTS")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(20_000);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut rig = Rig::new();
 
-    for number in 0..inputs {
+    for number in 0..inputs() {
         // Now and then other connections hold all that there is for what is being received.
         let mut others = rig.cache.memory_budget.reserve();
         others.grow_to(if random.below(4) == 0 { 4 << 20 } else { 0 });

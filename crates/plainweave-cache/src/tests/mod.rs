@@ -1,6 +1,8 @@
 //! The protocol without a socket: bytes in, bytes out.
 
 mod fuzz;
+mod packet;
+mod packets;
 mod script;
 
 use super::Cache;

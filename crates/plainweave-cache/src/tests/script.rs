@@ -376,22 +376,6 @@ fn switched_off_commands_say_so() {
 }
 
 #[test]
-fn the_binary_protocol_is_refused_in_its_own_words() {
-    let mut request = vec![0x80, 0x0a];
-    request.resize(24, 0);
-    request[15] = 7;
-
-    for cut in 1..24 {
-        let mut rig = Rig::new();
-        assert!(rig.feed(&request[..cut]).is_empty());
-        let answer = rig.feed(&request[cut..]);
-        assert_eq!(answer[..8], [0x81, 0x0a, 0, 0, 0, 0, 0, 0x81]);
-        assert_eq!((answer[11] as usize, answer[15]), (answer.len() - 24, 7));
-        assert_eq!(rig.ended, Some(After::Close));
-    }
-}
-
-#[test]
 fn many_keys_in_one_line() {
     let mut rig = Rig::new();
     rig.feed(b"set key9999 0 0 2\r\nhi\r\n");

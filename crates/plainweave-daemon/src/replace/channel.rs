@@ -29,6 +29,7 @@ impl Channel {
     pub(super) fn connect(path: &Path, patience: Duration) -> io::Result<Self> {
         let socket = Socket::new(Domain::UNIX, Type::SEQPACKET.cloexec(), None)?;
         socket.set_write_timeout(Some(patience))?;
+
         let connected = socket.connect(&SockAddr::unix(path)?);
         connected.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => io::Error::new(

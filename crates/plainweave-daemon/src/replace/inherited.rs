@@ -332,6 +332,7 @@ impl Inherited {
         let _ = from.channel.send(READY, None);
         let answer = unless_ended(from.channel.receive(Some(PATIENCE), None));
         let answer = answer.with_context(|| format!("process {process} goes on"))?;
+
         let is_alive = answer.is_some();
         if let Some((answer, _)) = answer {
             ensure!(answer == YOURS, "process {process} goes on: {answer}");
@@ -345,6 +346,7 @@ impl Inherited {
         } else {
             say_ended(program, process);
         }
+
         let listener = from.control;
         // Without it the next one names the wrong process.
         let _ = Channel::own(&listener);
@@ -379,6 +381,7 @@ fn discard(sockets: &[OwnedFd]) {
         let Some(Address::Unix(path)) = place(socket) else {
             continue;
         };
+
         // The file, unless it is another server's by now.
         let there = UnixStream::connect(&path);
         if there.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {

@@ -8,12 +8,12 @@ mod cors; // Which other sites' scripts may read answers.
 mod hash; // Names of files that have a hash of their content in them.
 mod networks; // Which addresses a rule lets in.
 mod passwords; // Who may ask, by name and password.
-mod rate; // How often one address may ask.
 mod rule; // One rule: for which paths, and what.
 mod rules; // The rules of a site: which of them are for a path.
 mod site; // One site: its files and its rules.
 mod template; // Where a redirect or a rewrite leads.
 mod treatment; // What matching rules say together, and what that makes of an answer.
+mod wait; // Answers to be asked for again later.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;

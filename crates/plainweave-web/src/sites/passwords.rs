@@ -21,7 +21,8 @@ use plainweave::sync::Mutex;
 use plainweave_http::{HeaderValue, Request, Response, StatusCode, header};
 use sha2::{Digest, Sha256};
 
-use super::rate::{Rate, wait};
+use super::wait::wait;
+use plainweave_daemon::rate::Rate;
 
 /// Hashes computed at once, each of the passwords that fall to it in turn.
 const AT_ONCE: usize = 4;

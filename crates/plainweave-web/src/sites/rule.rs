@@ -14,11 +14,11 @@ use toml::Spanned;
 use super::cors::Cors;
 use super::networks::parse_all;
 use super::passwords::Passwords;
-use super::rate::Rate;
 use super::template::Template;
 use crate::config::{Mistake, RuleTable, Texts};
 use crate::upstream::{Upstream, Upstreams};
 use plainweave_daemon::flag::{size, time};
+use plainweave_daemon::rate::Rate;
 
 /// One `[[rule]]`. What it counts, and what it has computed, is one for all sites that it is of.
 #[derive(Debug)]

@@ -15,9 +15,9 @@ use plainweave_http::{
 };
 use plainweave_serve::accept::InProgress;
 
-use super::rate::wait;
 use super::rule::Rule;
 use super::rules::Rules;
+use super::wait::wait;
 use crate::content::Content;
 use crate::https::Https;
 use crate::pool::Pool;

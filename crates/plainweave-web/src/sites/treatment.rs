@@ -13,9 +13,10 @@ use super::cors::Cors;
 use super::hash::has_hash;
 use super::networks::admits;
 use super::passwords::Passwords;
-use super::rate::{Rate, wait};
 use super::rule::{Change, Redirect, Rewrite, Rule};
+use super::wait::wait;
 use crate::upstream::Upstream;
+use plainweave_daemon::rate::Rate;
 
 /// For a year, which is as long as caches keep anything (RFC 8246).
 const IMMUTABLE: &str = "max-age=31536000, immutable";

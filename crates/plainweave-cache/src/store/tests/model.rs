@@ -271,6 +271,9 @@ impl Model {
             };
         };
 
+        if entry.value.is_empty() {
+            return Counted::NotANumber;
+        }
         if count.compare.is_some_and(|compare| compare != entry.cas) {
             return Counted::Exists;
         }

@@ -112,8 +112,8 @@ fn libmemcached_s_tools() {
     let _ = std::fs::remove_file(file);
 }
 
-/// memcapable's verdicts on the text protocol, in order.
-fn capable(address: std::net::SocketAddr) -> Option<Vec<String>> {
+/// memcapable's verdicts on a protocol, `-a` or `-b`, in order.
+fn capable(address: std::net::SocketAddr, protocol: &str) -> Option<Vec<String>> {
     let host = address.ip().to_string();
     let port = address.port().to_string();
     // Debian calls it so since libmemcached 1.1.
@@ -123,12 +123,12 @@ fn capable(address: std::net::SocketAddr) -> Option<Vec<String>> {
         .find(|name| Command::new(name).arg("--help").output().is_ok());
     let (_, said) = client(
         program.unwrap_or("memcapable"),
-        &["-h", &host, "-p", &port, "-a"],
+        &["-h", &host, "-p", &port, protocol],
     )?;
 
     Some(
         said.lines()
-            .filter(|line| line.starts_with("ascii"))
+            .filter(|line| line.starts_with("ascii") || line.starts_with("binary"))
             .map(str::to_owned)
             .collect(),
     )
@@ -137,14 +137,80 @@ fn capable(address: std::net::SocketAddr) -> Option<Vec<String>> {
 #[test]
 fn memcapable_judges_as_it_judges_memcached() {
     let server = Running::start(&[]);
-    let Some(verdicts) = capable(server.address) else {
-        return;
-    };
-    assert!(verdicts.len() > 10, "{verdicts:?}");
-    let Some(reference) = super::differential::Reference::start() else {
-        return skip("there is no memcached to compare with (apt-get install memcached)");
-    };
-    assert_eq!(Some(verdicts), capable(reference.address()));
+    for protocol in ["-a", "-b"] {
+        let Some(verdicts) = capable(server.address, protocol) else {
+            return;
+        };
+        assert!(verdicts.len() > 10, "{verdicts:?}");
+        let Some(reference) = super::differential::Reference::start() else {
+            return skip("there is no memcached to compare with (apt-get install memcached)");
+        };
+        assert_eq!(Some(verdicts), capable(reference.address(), protocol));
+    }
+}
+
+/// PHP's extension: sessions, which speak the binary protocol by default, and SASL.
+#[test]
+fn php() {
+    const SESSIONS: &str = r#"
+        session_start();
+        $_SESSION["visits"] = ($_SESSION["visits"] ?? 0) + 1;
+        session_write_close();
+        session_start();
+        echo $_SESSION["visits"], "\n";
+        $m = new Memcached();
+        $m->setOption(Memcached::OPT_BINARY_PROTOCOL, true);
+        if ($argc > 2) { $m->setSaslAuthData($argv[2], $argv[3]); }
+        $m->addServer("127.0.0.1", (int) $argv[1]);
+        var_dump($m->set("a", ["list" => [1, 2]], 60), $m->get("a")["list"][1]);
+        var_dump($m->add("a", 1), $m->getResultCode() === Memcached::RES_NOTSTORED
+            || $m->getResultCode() === Memcached::RES_DATA_EXISTS);
+        var_dump($m->increment("n", 1, 5, 60), $m->increment("n", 3));
+        var_dump(count($m->getMulti(["a", "n", "none"])), $m->delete("a"), $m->get("a"));
+    "#;
+    const SAID: &str = "1\nbool(true)\nint(2)\nbool(false)\nbool(true)\nint(5)\nint(8)\nint(2)\n\
+                        bool(true)\nbool(false)\n";
+
+    let has = client(
+        "php",
+        &["-r", "echo class_exists('Memcached') ? 'yes' : 'no';"],
+    );
+    if !has.is_some_and(|(_, said)| said.contains("yes")) {
+        return skip("php has no memcached (apt-get install php-cli php-memcached)");
+    }
+    let users = crate::common::scratch::Scratch::new();
+    users.file("users", "me:my secret\n");
+    let users = users.path("users");
+    let both = [vec![], vec!["-Y", &users]];
+    for args in both {
+        let server = Running::start(&args);
+        let port = server.address.port().to_string();
+        let path = format!("session.save_path=127.0.0.1:{port}");
+        let mut given = vec![
+            "-d",
+            "session.save_handler=memcached",
+            "-d",
+            &path,
+            "-d",
+            "session.use_cookies=0",
+            "-d",
+            "session.cache_limiter=",
+            "-d",
+            "memcached.sess_sasl_username=me",
+            "-d",
+            "memcached.sess_sasl_password=my secret",
+            "-r",
+            SESSIONS,
+            &port,
+        ];
+        match args.is_empty() {
+            // Credentials that nobody asks for are refused as memcached refuses them.
+            true => drop(given.drain(8..12)),
+            false => given.extend(["me", "my secret"]),
+        }
+        let (code, said) = client("php", &given).unwrap();
+        assert_eq!((code, &*said), (Some(0), SAID));
+    }
 }
 
 /// twemproxy before three nodes, one of which dies and comes back.

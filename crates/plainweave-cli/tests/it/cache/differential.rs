@@ -27,7 +27,7 @@ impl Reference {
 
     /// Without the thread that holds items now and then: a number that is counted up meanwhile is a
     /// new item.
-    fn start_undisturbed() -> Option<Self> {
+    pub(crate) fn start_undisturbed() -> Option<Self> {
         Self::start_with(&["-o", "no_lru_maintainer"])
     }
 
@@ -75,10 +75,10 @@ impl Reference {
 }
 
 /// Xorshift64*.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

@@ -7,6 +7,9 @@ mod files;
 mod memory;
 mod memory_limit;
 mod monitoring;
+#[path = "../../../../plainweave-cache/src/tests/packet.rs"]
+mod packet;
+mod packets;
 mod privileges;
 pub(crate) mod running;
 mod status;

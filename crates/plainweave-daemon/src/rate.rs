@@ -12,8 +12,6 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use plainweave_http::{HeaderValue, Response, StatusCode, header};
-
 /// Parts of the table, each with a lock.
 const PARTS: usize = 16;
 /// Addresses in all of them, 48 bytes each.
@@ -24,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// A rate, and how much of it each address has used.
 #[derive(Debug)]
-pub(super) struct Rate {
+pub struct Rate {
     interval: Duration,
     /// How far ahead of the rate an address may be.
     ahead: Duration,
@@ -35,7 +33,8 @@ pub(super) struct Rate {
 impl Rate {
     /// Allows `requests` in each `per`, and `burst` of them at once; neither is 0. `None`: that is
     /// faster or slower than times can say.
-    pub(super) fn new(requests: u32, per: Duration, burst: u32) -> Option<Self> {
+    #[must_use]
+    pub fn new(requests: u32, per: Duration, burst: u32) -> Option<Self> {
         let interval = per / requests;
         let ahead = interval.checked_mul(burst - 1)?;
         let can_be = !interval.is_zero() && interval < LONGEST && ahead < LONGEST;
@@ -48,7 +47,10 @@ impl Rate {
     }
 
     /// Counts one, unless the client is ahead of the rate: then says for how long it has to wait.
-    pub(super) fn take(&self, client: Option<SocketAddr>, now: Instant) -> Result<(), Duration> {
+    ///
+    /// # Errors
+    /// It has to wait.
+    pub fn take(&self, client: Option<SocketAddr>, now: Instant) -> Result<(), Duration> {
         self.change(client, now, |used| {
             self.allowed(used, now)?;
             Ok(Some(used + self.interval))
@@ -56,7 +58,10 @@ impl Rate {
     }
 
     /// Says for how long a client has to wait, and counts nothing.
-    pub(super) fn look(&self, client: Option<SocketAddr>, now: Instant) -> Result<(), Duration> {
+    ///
+    /// # Errors
+    /// It has to wait.
+    pub fn look(&self, client: Option<SocketAddr>, now: Instant) -> Result<(), Duration> {
         self.change(client, now, |used| self.allowed(used, now).map(|()| None))
     }
 
@@ -109,12 +114,6 @@ fn counted(address: IpAddr) -> IpAddr {
 
         address => address,
     }
-}
-
-/// Returns an answer to be asked for again after this time, in seconds.
-pub(super) fn wait(status: StatusCode, time: Duration) -> Response {
-    let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
-    Response::plain(status).with_header(header::RETRY_AFTER, HeaderValue::from(seconds))
 }
 
 #[cfg(test)]
