@@ -14,13 +14,12 @@ pub(crate) fn echo(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
+#[plainweave::main]
 fn main() -> io::Result<()> {
-    plainweave::run(|| {
-        let listener = TcpListener::bind("127.0.0.1:7000")?;
-        for stream in listener.incoming() {
-            let stream = stream?;
-            plainweave::spawn(move || echo(stream));
-        }
-        Ok(())
-    })
+    let listener = TcpListener::bind("127.0.0.1:7000")?;
+    for stream in listener.incoming() {
+        let stream = stream?;
+        plainweave::spawn(move || echo(stream));
+    }
+    Ok(())
 }

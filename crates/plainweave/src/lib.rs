@@ -69,7 +69,8 @@
 //!
 //! | Tokio | here |
 //! |---|---|
-//! | `#[tokio::main]`, `Runtime` | [`run`], [`Runtime`] |
+//! | `#[tokio::main]`, `Runtime` | [`#[plainweave::main]`](macro@main), [`run`], [`Runtime`] |
+//! | `#[tokio::test]` | [`#[plainweave::test]`](macro@test), which also ends what hangs |
 //! | `tokio::spawn(async { .. })` | [`spawn`] a closure, or [`spawn_future`] for async code |
 //! | `.await` | an ordinary call; [`block_on`] for a future of an async crate |
 //! | `spawn_blocking` | [`blocking`], on a bounded pool; or [not at all](#movement-and-storage), for short calls |
@@ -109,6 +110,8 @@
 //! # Where to look
 //!
 //! * [`Runtime`] and [`RuntimeBuilder`] start workers and set policy, driver and limits.
+//! * [`macro@main`] and [`macro@test`] put a program or a test on a fiber; a panic there says which
+//!   fiber it is of ([`name_panics`]).
 //! * [`spawn`], [`Builder`] and [`scope()`] start fibers; [`is_cancelled`] recognises the error of
 //!   a cancelled one, which may still finish something ([`cancel::shielded`]).
 //! * [`net`], [`fs`], [`time`], [`sync`] and [`signal`] are what fibers call; [`mod@future`] runs
@@ -126,6 +129,8 @@ mod builder; // The settings of a runtime, and how it is built.
 pub mod cancel; // What a cancelled fiber may still do: `shielded`.
 mod context; // The switch from one stack to another.
 pub mod dump; // What every fiber does at the moment.
+#[doc(hidden)]
+pub mod entry; // Where a program of `#[plainweave::main]` begins.
 mod fiber; // A fiber as data; it knows no worker.
 mod fiber_local; // Fiber-local storage: what a block is, and its life.
 pub mod fs; // Files, through the blocking pool.
@@ -133,6 +138,7 @@ pub mod future; // Fibers that wait for futures, and futures that wait for fiber
 mod io; // Drivers, which know no fiber.
 mod metrics; // Figures of a running runtime.
 pub mod net; // TCP, UDP and Unix sockets in the shape of `std`; any descriptor.
+mod panics; // Panics that say which fiber they are of.
 pub mod pipe; // Pipes, FIFOs, standard input.
 pub mod policy; // What runs next: the trait, and the policies.
 pub mod pools; // Named runtimes side by side: spawning and calling from one into another.
@@ -147,6 +153,8 @@ pub mod signal; // Signals, waited for.
 mod stack; // Stacks: slots, slabs, and the life of a free one.
 pub mod sync; // Locks and channels in the shape of `std::sync`.
 mod sys; // System calls that several layers make.
+#[doc(hidden)]
+pub mod testing; // What `#[plainweave::test]` expands to.
 pub mod thread; // Fibers in the shape of `std::thread`: spawn, join, park, handles.
 pub mod time; // Sleep, deadlines, intervals.
 mod timer; // A hierarchical timing wheel.
@@ -164,6 +172,7 @@ mod api {
     pub use crate::future::{block_on, spawn_future};
     pub use crate::io::probe::Io;
     pub use crate::metrics::{Metrics, WorkerMetrics, metrics};
+    pub use crate::panics::name_panics;
     pub use crate::runtime::{AddedWorkers, Runtime, Shutdown, run};
     pub use crate::scope::{Scope, ScopedJoinHandle, on_big_stack, scope};
     pub use crate::sys::trim_heap;
@@ -175,6 +184,8 @@ mod api {
     pub use crate::worker_local::{WorkerLocal, owns_storage, with_worker_storage};
 }
 pub use api::*;
+#[cfg(feature = "macros")]
+pub use plainweave_macros::{main, test};
 
 /// The README's examples, as tests.
 #[cfg(doctest)]

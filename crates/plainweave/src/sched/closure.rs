@@ -13,6 +13,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task;
 
 use crate::abort::{Kind, warn_once};
@@ -212,11 +213,18 @@ fn publish_result<T>(packet: &Packet<T>, failed: bool) {
     }
 }
 
+/// Panics that nobody will hear of by a join, in the whole process: for tests.
+pub(crate) static UNSEEN_PANICS: AtomicU64 = AtomicU64::new(0);
+
 /// Drops the result when nobody asks for it.
 fn drop_result<T>(packet: &Packet<T>) {
     // SAFETY: `atomics/join` gives the result to one owner.
     match (unsafe { (*packet.result.get()).take() }, &packet.scope) {
         (Some(Err(Failure::Panicked(payload))), Some(scope)) => scope.keep_panic(payload),
+        (Some(Err(Failure::Panicked(payload))), None) => {
+            UNSEEN_PANICS.fetch_add(1, Ordering::Relaxed);
+            drop_contained(payload);
+        }
         (Some(Err(Failure::Refused(error))), _) => say_refused(&error),
         (result, _) => drop_contained(result),
     }

@@ -8,6 +8,7 @@ mod common;
 mod address_space;
 mod async_crates;
 mod async_sockets;
+mod attributes;
 mod back_pressure;
 mod blocking;
 mod cancel;

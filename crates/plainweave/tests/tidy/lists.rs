@@ -6,11 +6,13 @@
 /// within its folder. (The first row holds `lib.rs`, which names everything, and its files may know
 /// each other.)
 pub(crate) const LAYERS: &[&[&str]] = &[
-    &["", "net", "pipe", "pools", "process", "signal"],
+    &[
+        "", "entry", "net", "pipe", "pools", "process", "signal", "testing",
+    ],
     &["sync"],
     &["builder", "dump", "trace"],
     &["runtime"],
-    &["cancel", "fs", "future", "scope"],
+    &["cancel", "fs", "future", "panics", "scope"],
     &[
         "blocking",
         "metrics",
@@ -270,6 +272,12 @@ pub(crate) const LAST_WORDS: &[(&str, &str)] = &[
     ("crates/plainweave/src/process.rs", "stdout("),
     ("crates/plainweave/src/process.rs", "stderr("),
     ("crates/plainweave/src/stack/overflow.rs", "process::abort"),
+    // What a test says is printed: `#[plainweave::test]`.
+    ("crates/plainweave/src/testing/child.rs", "stdout("),
+    ("crates/plainweave/src/testing/child.rs", "stderr("),
+    ("crates/plainweave/src/testing/parent.rs", "print!"),
+    ("crates/plainweave/src/testing/parent.rs", "eprint!"),
+    ("crates/plainweave/src/testing/parent.rs", "eprintln!"),
 ];
 
 /// Files that take atomics, cells and locks from `crate::shim` alone, so that loom checks the file
@@ -446,4 +454,8 @@ pub(crate) const PHRASES: &[(&str, &str)] = &[
 ];
 
 /// Where a word of [`WORDS`] belongs to somebody else.
-pub(crate) const QUOTED: &[&str] = &["proptest::prelude", "text-anchor"];
+pub(crate) const QUOTED: &[&str] = &[
+    "proptest::prelude",
+    "core::prelude::v1::test",
+    "text-anchor",
+];

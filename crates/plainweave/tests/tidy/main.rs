@@ -63,6 +63,7 @@ fn is_library(file: &File) -> bool {
     let library = [
         "crates/plainweave/src/",
         "crates/plainweave-http/src/",
+        "crates/plainweave-macros/src/",
         "crates/plainweave-tracing/src/",
     ];
     library.iter().any(|dir| file.path.starts_with(dir)) && !is_test(file)

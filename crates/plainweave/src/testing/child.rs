@@ -1,0 +1,117 @@
+//! The side that runs the body.
+
+use std::io::{self, Write};
+use std::process::{ExitCode, Termination, exit};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::{BEGINS, Case, FAILED, FAILS, LINE_END, MARK};
+use crate::dump::Options;
+use crate::panics::name_panics;
+use crate::runtime::Runtime;
+use crate::sched::closure::UNSEEN_PANICS;
+use crate::thread::Builder;
+
+/// How long fibers may take to end behind the body before they count as left.
+const SETTLE: Duration = Duration::from_millis(200);
+/// How long they may take once they are cancelled.
+const CANCELLED: Duration = Duration::from_secs(10);
+/// How long a dump may take.
+const DUMP: Duration = Duration::from_secs(3);
+
+/// Runs the test in a process that is for it alone, and ends that.
+pub(super) fn run<R: Termination + 'static>(case: Case, body: fn() -> R) -> ! {
+    // The parent's thread waits for this process; if it is killed, nobody does.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let _ = writeln!(io::stdout(), "{MARK}{BEGINS}");
+    let judged = judged(case, body);
+    let _ = io::stdout().flush();
+    match judged {
+        Ok(()) => exit(0),
+        Err(why) => {
+            // One line, which the parent takes apart again.
+            let why = why.replace('\n', &LINE_END.to_string());
+            let _ = writeln!(io::stderr(), "{MARK}{FAILS}{why}");
+            exit(FAILED);
+        }
+    }
+}
+
+/// Runs the test in this process.
+///
+/// # Errors
+/// It fails; the text says why.
+pub(super) fn judged<R: Termination + 'static>(case: Case, body: fn() -> R) -> Result<(), String> {
+    name_panics();
+    let unseen = UNSEEN_PANICS.load(Ordering::Relaxed);
+    let runtime = case.builder.build();
+    let runtime = runtime.map_err(|error| format!("the runtime cannot start: {error}"))?;
+    let (ended, end) = channel::<()>();
+    let fiber = Builder::new().name("test");
+    let fiber = runtime.spawn_with(fiber, move || {
+        // Dropped at the end, if that is a panic too.
+        let _ended = ended;
+        body().report()
+    });
+    let fiber = fiber.map_err(|error| format!("the test's fiber cannot start: {error}"))?;
+
+    // In real time, whatever the driver's is.
+    if end.recv_timeout(case.timeout) == Err(RecvTimeoutError::Timeout) {
+        return Err(unfinished(runtime, case.timeout));
+    }
+    match fiber.join() {
+        Ok(code) if code == ExitCode::SUCCESS => {}
+        Ok(code) => return Err(format!("the test has ended with {code:?}")),
+        Err(error) => return Err(text_of(error)),
+    }
+    left(runtime, case.deny_leaks)?;
+    match UNSEEN_PANICS.load(Ordering::Relaxed) - unseen {
+        0 => Ok(()),
+        1 => Err("a fiber panicked that nobody has joined: see above".to_owned()),
+        count => Err(format!(
+            "{count} fibers panicked that nobody has joined: see above"
+        )),
+    }
+}
+
+/// Says what fibers do that should have ended. The runtime is leaked: it would wait for them.
+fn unfinished(runtime: Runtime, timeout: Duration) -> String {
+    print_fibers(&runtime);
+    std::mem::forget(runtime);
+    format!("the test has not ended within {timeout:?}: what its fibers wait for is above")
+}
+
+/// Ends the runtime behind a body that has ended.
+fn left(runtime: Runtime, deny_leaks: bool) -> Result<(), String> {
+    if deny_leaks && !runtime.wait_idle(SETTLE) {
+        print_fibers(&runtime);
+        let count = runtime.metrics().live_fibers;
+        let _ = runtime.shutdown(CANCELLED);
+        return Err(format!(
+            "{count} fibers are left behind the test: they are above"
+        ));
+    }
+    match runtime.shutdown(CANCELLED) {
+        left if left.leaked_fibers == 0 && left.leaked_workers == 0 => Ok(()),
+        left => Err(format!(
+            "{} fibers have not ended within {CANCELLED:?} of being cancelled",
+            left.leaked_fibers.max(left.leaked_workers as u64)
+        )),
+    }
+}
+
+fn print_fibers(runtime: &Runtime) {
+    let options = Options::new().stacks(true).limit(DUMP);
+    let _ = writeln!(io::stderr(), "{}", runtime.dump_with(&options));
+}
+
+fn text_of(error: crate::JoinError) -> String {
+    let text = error.to_string();
+    match text.strip_prefix("the fiber panicked: ") {
+        Some(panic) => panic.to_owned(),
+        None => text,
+    }
+}

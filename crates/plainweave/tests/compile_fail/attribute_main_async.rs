@@ -1,0 +1,4 @@
+//! There is nothing to await.
+
+#[plainweave::main]
+async fn main() {}

@@ -1,0 +1,4 @@
+//! A program has one beginning.
+
+#[plainweave::main]
+fn serve() {}

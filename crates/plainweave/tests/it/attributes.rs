@@ -1,0 +1,220 @@
+//! `#[plainweave::test]` and `#[plainweave::main]`: tests that should pass, and what is said of
+//! those that should not.
+
+#![expect(clippy::print_stdout, reason = "what tests print is captured")]
+
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use plainweave::sync::channel::bounded;
+use plainweave::time::sleep;
+use plainweave::{Builder, spawn};
+
+#[plainweave::test]
+fn fibers_meet() {
+    let (sender, receiver) = bounded(1);
+    spawn(move || sender.send(1));
+    assert_eq!(receiver.recv().unwrap(), 1);
+    assert!(plainweave::on_fiber());
+    assert_eq!(plainweave::current().name(), Some("test"));
+}
+
+#[plainweave::test(
+    workers = 1,
+    io = "epoll",
+    policy = "lifo",
+    seed = 7,
+    stack_size = 65536
+)]
+fn settings_are_taken() -> Result<(), Box<dyn std::error::Error>> {
+    let metrics = plainweave::metrics().ok_or("on a fiber")?;
+    assert_eq!(
+        metrics
+            .workers
+            .iter()
+            .filter(|worker| !worker.spare)
+            .count(),
+        1
+    );
+    sleep(Duration::from_millis(1))?;
+    Ok(())
+}
+
+/// An hour takes no time.
+#[plainweave::test(io = "sim", timeout = "30s")]
+fn time_is_simulated() {
+    sleep(Duration::from_secs(3600)).expect("not cancelled");
+}
+
+/// A panic that is joined is the test's to judge.
+#[plainweave::test(deny_leaks)]
+fn a_panic_is_joined() {
+    let error = spawn(|| panic!("as it should")).join().unwrap_err();
+    assert!(error.is_panic());
+}
+
+#[plainweave::test]
+#[should_panic(expected = "of two lines\nas it should")]
+fn a_panic_is_expected() {
+    panic!("of two lines\nas it should");
+}
+
+/// What fails on purpose, and is run by the tests below.
+mod subjects {
+    use super::*;
+
+    #[plainweave::test(timeout = "300ms")]
+    #[ignore = "run by its test"]
+    fn hangs() {
+        let (sender, receiver) = bounded::<()>(1);
+        let waits = Builder::new().name("waits-for-ever");
+        let waiting = waits.spawn(move || receiver.recv()).unwrap();
+        println!("about to wait");
+        let _ = waiting.join();
+        drop(sender);
+    }
+
+    /// No fiber runs that could be asked anything.
+    #[plainweave::test(workers = 1, timeout = "300ms")]
+    #[ignore = "run by its test"]
+    fn spins() {
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[plainweave::test]
+    #[ignore = "run by its test"]
+    fn nobody_joins() {
+        let fiber = Builder::new().name("alone");
+        drop(fiber.spawn(|| panic!("unseen")).unwrap());
+        sleep(Duration::from_millis(50)).expect("not cancelled");
+    }
+
+    #[plainweave::test(deny_leaks)]
+    #[ignore = "run by its test"]
+    fn leaves_a_fiber() {
+        let fiber = Builder::new().name("left-alone");
+        let sleeps = || sleep(Duration::from_secs(3600));
+        drop(fiber.spawn(sleeps).unwrap());
+    }
+
+    #[plainweave::test]
+    #[ignore = "run by its test"]
+    fn returns_an_error() -> Result<(), String> {
+        Err("no such thing".to_owned())
+    }
+
+    #[plainweave::test(stack_size = 65536)]
+    #[ignore = "run by its test"]
+    fn overflows() {
+        fn deeper(n: u64) -> u64 {
+            let frame = std::hint::black_box([n; 64]);
+            match frame[0] {
+                u64::MAX => 0,
+                n => frame[1] + deeper(n + 1),
+            }
+        }
+        println!("{}", deeper(0));
+    }
+
+    #[plainweave::test]
+    #[ignore = "run by its test"]
+    fn exits() {
+        std::process::exit(0);
+    }
+
+    #[plainweave::test(policy = "no-such-policy")]
+    #[ignore = "run by its test"]
+    fn has_no_policy() {}
+
+    #[plainweave::test]
+    #[ignore = "run by its test"]
+    fn prints() {
+        println!("from the test");
+        let print = || println!("from another fiber");
+        spawn(print).join().unwrap();
+    }
+}
+
+/// Runs one of them as a user would.
+fn subject(name: &str, args: &[&str], inline: bool) -> (bool, String) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([
+        &format!("attributes::subjects::{name}"),
+        "--exact",
+        "--ignored",
+    ]);
+    command.args(args).env_remove("RUST_BACKTRACE");
+    // This may be a child itself.
+    command.env_remove("PLAINWEAVE_TEST_CHILD");
+    command.envs(inline.then_some(("PLAINWEAVE_TEST", "inline")));
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    let text = [stdout, stderr].concat();
+    (
+        status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+#[track_caller]
+fn fails(name: &str, says: &[&str]) {
+    let (passed, text) = subject(name, &[], false);
+    assert!(!passed, "{text}");
+    for said in says {
+        assert!(text.contains(said), "{said:?} is not in {text}");
+    }
+    assert!(!text.contains("plainweave-test"), "{text}");
+}
+
+#[test]
+fn failures_say_why() {
+    let late = "the test has not ended within 300ms";
+    fails("hangs", &["about to wait", late, "waits-for-ever"]);
+    fails("spins", &[late]);
+    let unseen = "a fiber panicked that nobody has joined";
+    fails(
+        "nobody_joins",
+        &["a panic on fiber \"alone\"", "unseen", unseen],
+    );
+    fails(
+        "leaves_a_fiber",
+        &["left-alone", "1 fibers are left behind the test"],
+    );
+    fails("returns_an_error", &["Error: \"no such thing\""]);
+    fails("overflows", &["stack", "has ended the test"]);
+    fails(
+        "has_no_policy",
+        &["the runtime cannot start", "no-such-policy"],
+    );
+}
+
+/// In one process, for a debugger, what can be judged is judged.
+#[test]
+fn one_process_judges_alike() {
+    for (name, why) in [
+        ("hangs", "the test has not ended within 300ms"),
+        ("nobody_joins", "a fiber panicked that nobody has joined"),
+        ("leaves_a_fiber", "1 fibers are left"),
+    ] {
+        let (passed, text) = subject(name, &[], true);
+        assert!(!passed && text.contains(why), "{text}");
+    }
+}
+
+/// libtest shows what a test prints if it fails, or if it is asked to.
+#[test]
+fn what_fibers_print_is_captured() {
+    let (passed, text) = subject("prints", &[], false);
+    assert!(passed && !text.contains("from"), "{text}");
+    let (passed, text) = subject("prints", &["--nocapture"], false);
+    assert!(passed, "{text}");
+    for said in ["from the test", "from another fiber"] {
+        assert!(text.contains(said), "{text}");
+    }
+    assert!(!text.contains("plainweave-test"), "{text}");
+}
