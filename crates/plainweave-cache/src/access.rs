@@ -13,7 +13,8 @@ use super::users::Users;
 #[command(next_help_heading = "Clients")]
 pub(super) struct Access {
     /// Who may use the cache: a file of NAME:PASSWORD, one to a line; clients send "set ANY 0 0 LEN"
-    /// with "NAME PASSWORD" as the value, or SASL PLAIN. SIGHUP has it read again
+    /// with "NAME PASSWORD" as the value, or SASL PLAIN. An address that is wrong ten times has to
+    /// wait. SIGHUP has the file read again, for clients to come
     #[arg(short = 'Y', long, value_name = "FILE")]
     auth_file: Option<PathBuf>,
 
@@ -53,11 +54,11 @@ impl Access {
             !self.enable_sasl || self.protocol() == Some(Protocol::Binary),
             "-S is for the binary protocol: leave -B out, or -S, for -Y is for both protocols"
         );
-        let named = || std::env::var_os("MEMCACHED_SASL_PWDB").map(PathBuf::from);
+        let named = || std::env::var_os("MEMCACHED_SASL_PWDB").filter(|name| !name.is_empty());
         let file = match &self.auth_file {
-            None if self.enable_sasl => named().context(
+            None if self.enable_sasl => PathBuf::from(named().context(
                 "-S needs to know who may use the cache: name a file of NAME:PASSWORD with -Y",
-            )?,
+            )?),
             None => return Ok(None),
             Some(file) => file.clone(),
         };

@@ -80,6 +80,11 @@ impl Conn {
         }
     }
 
+    /// Returns whether the client has said who it is.
+    pub(crate) fn is_known(&self) -> bool {
+        self.session.is_known()
+    }
+
     /// Returns whether everything received is answered.
     pub(crate) fn is_between_commands(&self) -> bool {
         self.rest.is_empty() && self.session.is_between_commands()

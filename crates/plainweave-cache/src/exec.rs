@@ -11,8 +11,9 @@ use super::store::{
     Count, Counted, Expiry, Found, Mode, PREFETCHED, Removal, Removed, Short, Stored, Time, Write,
 };
 use super::tally::{Count as Stat, KINDS, Kind, Tally};
+use super::users::Judgement;
 use super::version::VERSION;
-use super::watch::{self, Event};
+use super::watch::{self, Escaped, Event};
 
 pub(super) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 pub(super) const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object";
@@ -114,12 +115,28 @@ impl<'a> Exec<'a> {
         let Some(users) = &self.cache.users else {
             return false;
         };
-        let knows = users.knows(self.cache.clients.peer_of(self.client), name, password);
+        let peer = self.cache.clients.peer_of(self.client);
+        let judgement = users.judge(peer, name, password);
         self.tally.count(Stat::AuthCmds);
-        if !knows {
-            self.tally.count(Stat::AuthErrors);
+        if judgement == Judgement::Known {
+            return true;
         }
-        knows
+
+        self.tally.count(Stat::AuthErrors);
+        if judgement == Judgement::TooOften {
+            self.tally.count(Stat::AuthRefused);
+        }
+        if self.cache.verbosity() >= 1 {
+            let client = self.cache.clients.name_of(self.client);
+            let name = Escaped(name);
+            let why = match judgement {
+                Judgement::TooOften => "its address has been wrong too often, and has to wait",
+                _ => "no such user, or another password",
+            };
+            self.cache
+                .tell(&format!("client {client} is not let in as {name}: {why}"));
+        }
+        false
     }
 
     /// A reply of one line, unless the client wants none.
@@ -465,14 +482,19 @@ impl<'a> Exec<'a> {
         if !self.cache.settings.flush {
             return self.say("CLIENT_ERROR flush_all not allowed", quiet);
         }
-        let at = if delay > 0 {
-            self.expiry(delay).time()
-        } else {
-            None
-        };
-
-        self.cache.store.flush(at.unwrap_or(self.now), self.now);
+        self.flush_in(delay.into());
         self.say("OK", quiet);
+    }
+
+    /// Lets all items disappear, now or `delay` seconds from now; a large number is a date, and one
+    /// in the past asks for nothing. As there, a second earlier than that says.
+    pub(super) fn flush_in(&self, delay: i64) {
+        let at = match self.cache.clock.expiry(delay.max(0), self.now) {
+            Expiry::NEVER => self.now,
+            Expiry::AT_ONCE => return,
+            later => later.time().map_or(self.now, |at| Time(at.0 - 1)),
+        };
+        self.cache.store.flush(at, self.now);
     }
 }
 

@@ -102,7 +102,7 @@ impl Exec<'_> {
             Stored::NotFound if joins => Status::NotStored,
             Stored::NotFound => Status::NotFound,
             Stored::TooLarge => Status::TooLarge,
-            Stored::OutOfMemory => Status::NoMemory,
+            Stored::OutOfMemory => return self.no_room(&packet.head),
             Stored::NotStored => match verb {
                 Verb::Add => Status::Exists,
                 Verb::Replace => Status::NotFound,
@@ -126,7 +126,12 @@ impl Exec<'_> {
     pub(crate) fn binary_no_memory(&mut self, packet: &BinaryRequest<'_>) {
         self.tally.count(Stat::StoreNoMemory);
         self.not_replaced(packet);
-        self.fail(&packet.head, Status::NoMemory);
+        self.no_room(&packet.head);
+    }
+
+    fn no_room(&mut self, head: &BinaryHead) {
+        let text = b"Out of memory allocating item";
+        self.answer(head, Status::NoMemory, 0, &[text]);
     }
 
     /// An old value must not outlive the attempt to replace it.
@@ -254,12 +259,7 @@ impl Exec<'_> {
         if !self.cache.settings.flush {
             return self.fail(&packet.head, Status::NotAuthenticated);
         }
-        let at = match delay {
-            0 => None,
-            _ => self.binary_expiry(delay).time(),
-        };
-
-        self.cache.store.flush(at.unwrap_or(self.now), self.now);
+        self.flush_in(delay.into());
         self.done(packet, 0);
     }
 
@@ -273,7 +273,9 @@ impl Exec<'_> {
         let from = self.out.bytes_mut().len();
         match text {
             b"RESET\r\n" | b"OK\r\n" => {}
-            _ if text.starts_with(b"PREFIX ") => {
+            // As there: items are listed to readers of text alone.
+            _ if words.starts_with(b"cachedump") => return self.fail(head, Status::NotFound),
+            _ if words == b"detail dump" => {
                 self.figure(head, b"detailed", text);
             }
             _ if text.ends_with(b"END\r\n") => {

@@ -218,8 +218,8 @@ impl signals::Operated for Operated {
     fn reload(&self) -> Option<String> {
         let users = self.cache.users.as_ref()?;
         Some(match users.reload() {
-            Ok(1) => "one user may use the cache".to_owned(),
-            Ok(count) => format!("{count} users may use the cache"),
+            Ok(1) => "one user may log in from now on".to_owned(),
+            Ok(count) => format!("{count} users may log in from now on"),
             Err(error) => format!("{error:#}; the users stay as they were"),
         })
     }

@@ -149,16 +149,16 @@ impl Service {
     /// Gives the connection to the server that goes on with it, once its command is answered that
     /// has not come in full. Without such a server it ends.
     fn bequeath(&self, conn: &mut Conn) {
-        // Who has said who it is would have to say so again.
-        let heir = self.cache.heir.get();
-        if let Some(heir) = heir.filter(|_| self.cache.users.is_none()) {
+        if let Some(heir) = self.cache.heir.get() {
             while !conn.is_between_commands() {
                 if conn.stream.wait_readable().is_err() || !self.turn(conn) {
                     return self.cache.closed(conn);
                 }
             }
-            // If it is not taken, it ends, too.
-            let _ = heir.give(conn.stream.as_fd());
+            // If it is not taken, it ends, too; and a user, who would have to log in again, does.
+            if !conn.is_known() {
+                let _ = heir.give(conn.stream.as_fd());
+            }
         }
         self.cache.closed(conn);
     }

@@ -241,6 +241,9 @@ impl Session {
     fn line(&mut self, input: &[u8], long: Option<Long>, exec: &mut Exec<'_>) -> Taken {
         let (line, len) = match proto::take(input, long.as_ref().map_or(0, |long| long.seen)) {
             Line::Complete(line, len) => (line, len),
+            Line::Partial if input.len() > proto::LONG && self.is_locked(exec) => {
+                return Taken::then(input.len(), After::Close);
+            }
             Line::Partial => return self.partial(input, long, exec),
             Line::NoCommand => return Taken::then(input.len(), After::Close),
             Line::TooLong if self.is_locked(exec) => return Taken::then(input.len(), After::Close),
@@ -349,8 +352,7 @@ impl Session {
             return self.packet_value(&pending, took, exec);
         }
         if self.is_locked(exec) {
-            let after = self.login_value(pending.value.bytes(), exec);
-            return Taken::then(took.unwrap_or(0), after);
+            return self.login_pending(pending.value.bytes(), took, exec);
         }
         let Ok(command) = proto::parse(&pending.line) else {
             return Taken::then(0, After::Close);
@@ -400,6 +402,11 @@ impl Session {
         if bytes > 0 {
             self.state = State::Swallow(bytes);
         }
+    }
+
+    /// Returns whether the client has said who it is.
+    pub(super) fn is_known(&self) -> bool {
+        self.login == Login::Done
     }
 
     /// Returns whether the client has to say who it is before anything else.

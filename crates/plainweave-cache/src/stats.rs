@@ -164,8 +164,10 @@ fn settings(cache: &Cache, list: &mut List<'_>) {
     let users = cache.users.as_ref();
     list.add("auth_enabled_sasl", yes(users.is_some()));
     match users {
-        Some(users) => list.add("auth_enabled_ascii", users.path().display()),
-        None => list.add("auth_enabled_ascii", "no"),
+        Some(users) if settings.protocol != Some(Protocol::Binary) => {
+            list.add("auth_enabled_ascii", users.path().display());
+        }
+        _ => list.add("auth_enabled_ascii", "no"),
     }
     list.add("item_size_max", config.item_max);
     list.add("hot_lru_pct", config.small_percent);

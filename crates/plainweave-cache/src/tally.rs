@@ -48,6 +48,8 @@ counters! {
     StoreNoMemory = "store_no_memory",
     AuthCmds = "auth_cmds",
     AuthErrors = "auth_errors",
+    /// Of these, those that nobody looked at, for their address had been wrong too often.
+    AuthRefused = "auth_refused",
     IdleKicks = "idle_kicks",
     BytesRead = "bytes_read",
     BytesWritten = "bytes_written",

@@ -15,9 +15,9 @@ pub(crate) const HEAD: usize = 24;
 /// Bytes of the longest body, as there.
 const BODY: usize = 1 << 30;
 /// Bytes of the longest name of a SASL mechanism.
-const MECHANISM: usize = 20;
+pub(crate) const MECHANISM: usize = 32;
 /// Bytes of the longest proof of who one is.
-pub(crate) const PROOF: usize = 16 << 10;
+pub(crate) const PROOF: usize = 2 << 10;
 /// Instead of an expiry: a counter is not created.
 const NOT_CREATED: u32 = u32::MAX;
 
@@ -268,8 +268,7 @@ impl<'a> BinaryRequest<'a> {
 
         let authenticate = |begins| {
             let mechanism = bare.and(keyed)?;
-            (mechanism.len() <= MECHANISM)
-                .then_some(BinaryCommand::Authenticate { mechanism, begins })
+            Some(BinaryCommand::Authenticate { mechanism, begins })
         };
 
         let (opcode, quiet) = loud(head.opcode);

@@ -19,7 +19,9 @@ mod reject; // Commands that are not carried out, in memcached's words.
 mod storage; // The head of a storage command: what is to become of the value that follows it.
 mod tokens; // A command line, cut at blanks.
 
-pub(crate) use binary::{BinaryCommand, BinaryHead, BinaryRequest, HEAD, PROOF, Status, keys};
+pub(crate) use binary::{
+    BinaryCommand, BinaryHead, BinaryRequest, HEAD, MECHANISM, PROOF, Status, keys,
+};
 pub(crate) use classic::parse;
 pub(crate) use command::Command;
 pub(crate) use key::Key;

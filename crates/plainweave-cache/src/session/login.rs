@@ -1,5 +1,6 @@
 //! Who a client is, for a cache that wants to know ([`Users`](super::super::users::Users)). Until
-//! it has said that, nothing else is carried out.
+//! it has said that, nothing else is carried out, and it can hold no memory that others need: its
+//! lines and proofs are short.
 
 use super::super::exec::{After, Exec};
 use super::super::number;
@@ -43,6 +44,22 @@ impl Session {
         }
     }
 
+    /// Goes on once all has come, or there is no memory for it.
+    pub(super) fn login_pending(
+        &mut self,
+        value: &[u8],
+        took: Option<usize>,
+        exec: &mut Exec<'_>,
+    ) -> Taken {
+        match took {
+            Some(took) => Taken::then(took, self.login_value(value, exec)),
+            None => {
+                exec.say("SERVER_ERROR out of memory reading request", false);
+                Taken::then(0, After::Close)
+            }
+        }
+    }
+
     /// Takes `name password` and the line's end.
     pub(super) fn login_value(&mut self, value: &[u8], exec: &mut Exec<'_>) -> After {
         let Some(value) = value.strip_suffix(b"\r\n") else {
@@ -73,6 +90,8 @@ impl Session {
         exec: &mut Exec<'_>,
     ) -> After {
         let has_begun = begins || self.login == Login::Begun;
+        // Whoever tries again is nobody until it has been right.
+        self.login = Login::Not;
         if mechanism != b"PLAIN" || !has_begun {
             exec.fail(head, Status::NotAuthenticated);
         } else if begins && proof.is_empty() {

@@ -2,7 +2,9 @@
 //! value of one is awaited, stored and dropped as that of a line is.
 
 use super::super::exec::{After, Exec};
-use super::super::proto::{BinaryCommand, BinaryHead, BinaryRequest, HEAD, PROOF, Status};
+use super::super::proto::{
+    BinaryCommand, BinaryHead, BinaryRequest, HEAD, MECHANISM, PROOF, Status,
+};
 use super::{Pending, Session, Taken};
 
 impl Session {
@@ -101,10 +103,14 @@ impl Session {
 
 /// Before the value has come, so that none that is refused is kept.
 fn admit(packet: &BinaryRequest<'_>, exec: &mut Exec<'_>) -> Result<(), Status> {
-    match packet.command {
-        BinaryCommand::Authenticate { .. } if exec.cache.users.is_none() => Err(Status::Unknown),
-        BinaryCommand::Authenticate { .. } if packet.head.value() > PROOF => Err(Status::Invalid),
-        BinaryCommand::Authenticate { .. } => Ok(()),
-        _ => exec.binary_admit(packet),
+    let BinaryCommand::Authenticate { mechanism, .. } = packet.command else {
+        return exec.binary_admit(packet);
+    };
+    if exec.cache.users.is_none() {
+        Err(Status::Unknown)
+    } else if mechanism.len() > MECHANISM || packet.head.value() > PROOF {
+        Err(Status::Invalid)
+    } else {
+        Ok(())
     }
 }

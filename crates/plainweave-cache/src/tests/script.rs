@@ -375,6 +375,28 @@ fn switched_off_commands_say_so() {
     assert_eq!(String::from_utf8_lossy(&got), want);
 }
 
+/// As there: a second earlier than it says, and never in the past.
+#[test]
+fn a_flush_may_be_for_later() {
+    let mut rig = Rig::new();
+    let set = b"set a 0 0 1\r\n1\r\n";
+    let mut stays = |flush: &str| {
+        rig.feed(set);
+        let got = rig.feed(format!("{flush}\r\nget a\r\n").as_bytes());
+        got.starts_with(b"OK\r\nVALUE")
+    };
+    for (flush, expected) in [
+        ("flush_all 0", false),
+        ("flush_all 1", false),
+        ("flush_all -1", false),
+        ("flush_all 2", true),
+        ("flush_all 2592001", true),
+        ("flush_all 1500000000", true),
+    ] {
+        assert_eq!(stays(flush), expected, "{flush}");
+    }
+}
+
 #[test]
 fn many_keys_in_one_line() {
     let mut rig = Rig::new();

@@ -792,6 +792,31 @@ fn a_cache_with_few_descriptors_says_what_it_closes() {
     );
 }
 
+/// Users would have to log in again, so they connect again; what they have begun is done.
+#[test]
+fn users_of_a_cache_connect_again() {
+    let users = Scratch::new();
+    users.file("users", "me:secret\n");
+    let caches = Caches::new(&["-Y", &users.path("users")]);
+    let old = caches.start(([127, 0, 0, 1], 0).into());
+    let login = b"set x 0 0 9\r\nme secret\r\n";
+    let mut user = connect(old.address);
+    reply(&mut user, login, "STORED\r\n");
+    reply(&mut user, b"get a\r\nset a 0 0 3\r\n1", "END\r\n");
+    let mut stranger = connect(old.address);
+    reply(
+        &mut stranger,
+        b"get a\r\n",
+        "CLIENT_ERROR unauthenticated\r\n",
+    );
+    let new = caches.start(old.address);
+    reply(&mut user, b"23\r\n", "STORED\r\n");
+    assert_eq!(user.read(&mut [0]).unwrap(), 0);
+    assert_eq!(old.end().0, Some(0));
+    reply(&mut stranger, login, "STORED\r\n");
+    drop(new);
+}
+
 /// Where each connection has a fiber, its clients have to connect again.
 #[test]
 fn caches_of_another_architecture_are_replaced() {

@@ -48,8 +48,9 @@ pub use offer::{Adopt, Heir, Offer};
 #[command(next_help_heading = "Where to listen")]
 pub struct ReplaceFlags {
     /// Take over from the server that was started with the same FILE, if one runs: this one gets
-    /// its listening sockets, and it ends once it has answered what it has begun (a cache's items
-    /// are lost). The next one does the same with this one; FILE is a Unix socket
+    /// its listening sockets, and it ends once it has answered what it has begun. A cache hands its
+    /// connections over, but those of users, and no items. The next one does the same with this
+    /// one; FILE is a Unix socket
     #[arg(long, value_name = "FILE")]
     pub replace: Option<PathBuf>,
 }

@@ -355,6 +355,7 @@ fn figures_have_memcached_s_names() {
         (
             "stats",
             &[
+                "auth_refused",
                 "cut_connections",
                 "idle_kicks",
                 "long_lines",

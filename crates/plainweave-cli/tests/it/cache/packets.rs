@@ -2,6 +2,7 @@
 //! back; who may use a cache.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -138,6 +139,10 @@ fn users_say_who_they_are() {
             "set a 0 0 5\r\nme my\r\n",
             "CLIENT_ERROR authentication failure\r\n",
         );
+        // Nobody unknown may hold memory that others need.
+        let mut long = server.connect();
+        long.send("get ".to_owned() + &"x ".repeat(2000));
+        assert_eq!(long.rest(), "");
         // In pieces.
         text.send("set x 0 0 12\r\nme my ");
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -184,6 +189,8 @@ fn wrong_passwords_have_a_bound() {
     );
     drop(server);
 
+    let private = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&users, private).unwrap();
     let mut server = Running::start(&["-Y", &users]);
     let mut said = BufReader::new(server.child.stderr.take().unwrap());
     let mut read_again = |text: &str| {
@@ -201,7 +208,7 @@ fn wrong_passwords_have_a_bound() {
     let login = "set a 0 0 6\r\nme one\r\n";
     server.connect().ask(login, "STORED\r\n");
     let line = read_again("me:two\n");
-    assert!(line.contains("one user may use the cache"), "{line}");
+    assert!(line.contains("one user may log in from now on"), "{line}");
     server
         .connect()
         .ask(login, "CLIENT_ERROR authentication failure\r\n");
@@ -215,10 +222,18 @@ fn wrong_passwords_have_a_bound() {
 fn files_of_users_are_checked() {
     let scratch = Scratch::new();
     scratch.file("empty", "\n");
-    let empty = scratch.path("empty");
-    let missing = scratch.path("missing");
+    scratch.file("twice", "me:a\nme:b\n");
+    scratch.file("blank", "m e:a\n");
+    let [empty, missing, twice, blank] =
+        ["empty", "missing", "twice", "blank"].map(|name| scratch.path(name));
     let cases = [
-        (vec!["-Y", &empty], "it has none (write NAME:PASSWORD"),
+        (vec!["-Y", &empty], "no line says NAME:PASSWORD"),
+        (
+            vec!["-Y", &twice],
+            "line 2 has a name that another line has",
+        ),
+        (vec!["-Y", &blank], "line 1 has a name with a blank"),
+        (vec!["-Y", "/dev/zero"], "it is no file"),
         (vec!["-Y", &missing], "cannot read the users of"),
         (vec!["-S"], "name a file of NAME:PASSWORD with -Y"),
         (vec!["-S", "-B", "auto", "-Y", &empty], "leave -B out"),
