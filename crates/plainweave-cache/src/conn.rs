@@ -14,6 +14,7 @@ use plainweave::net::{HasSocket, SocketRef, TcpStream};
 
 use super::clients::Place;
 use super::exec::{After, Exec};
+use super::proto::Listing;
 use super::reply::OUTPUT;
 use super::scratch::Scratch;
 use super::session::{Session, Step};
@@ -56,7 +57,7 @@ pub(crate) enum Next {
     Idle,
     Close,
     Watch(u16),
-    Dump,
+    List(Listing),
     Stop,
 }
 
@@ -323,7 +324,7 @@ fn next(after: After) -> Next {
         After::Next => Next::Idle,
         After::Close => Next::Close,
         After::Watch(kinds) => Next::Watch(kinds),
-        After::Dump => Next::Dump,
+        After::List(listing) => Next::List(listing),
         After::Stop => Next::Stop,
     }
 }

@@ -1,9 +1,10 @@
-//! `lru_crawler metadump`: a line for each item.
+//! `lru_crawler metadump` and `mgdump`: a line for each item.
 
 use std::io::{self, Write as _};
 
 use plainweave::net::TcpStream;
 
+use super::proto::{Listing, base64};
 use super::shared::Cache;
 use super::store::{Cursor, Record};
 use super::watch::Escaped;
@@ -12,20 +13,27 @@ use super::watch::Escaped;
 const ITEMS: usize = 100;
 
 /// Sends the list; items that come and go meanwhile may be on it or not.
-pub(super) fn send(cache: &Cache, stream: &mut TcpStream) -> io::Result<()> {
+pub(super) fn send(cache: &Cache, listing: Listing, stream: &mut TcpStream) -> io::Result<()> {
     let mut cursor = Cursor::default();
     let mut more = true;
     let mut lines = Vec::new();
 
     while more {
         lines.clear();
-        more = cache
-            .store
-            .dump(&mut cursor, ITEMS, cache.clock.now(), |record| {
-                line(cache, record, &mut lines)
-            });
+        more = cache.store.dump(
+            &mut cursor,
+            ITEMS,
+            cache.clock.now(),
+            |record| match listing {
+                Listing::Facts => facts(cache, record, &mut lines),
+                Listing::Commands => command(record.key, &mut lines),
+            },
+        );
         if !more {
-            lines.extend_from_slice(b"END\r\n");
+            lines.extend_from_slice(match listing {
+                Listing::Facts => b"END\r\n",
+                Listing::Commands => b"EN\r\n",
+            });
         }
         stream.write_all(&lines)?;
         plainweave::yield_now();
@@ -34,7 +42,20 @@ pub(super) fn send(cache: &Cache, stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-fn line(cache: &Cache, record: &Record<'_>, lines: &mut Vec<u8>) {
+/// A key that the text protocol cannot have is in base64.
+fn command(key: &[u8], lines: &mut Vec<u8>) {
+    let is_text = key.iter().all(|byte| byte.is_ascii_graphic());
+    lines.extend_from_slice(b"mg ");
+    if is_text {
+        lines.extend_from_slice(key);
+    } else {
+        base64::encode(key, lines);
+        lines.extend_from_slice(b" b");
+    }
+    lines.extend_from_slice(b"\r\n");
+}
+
+fn facts(cache: &Cache, record: &Record<'_>, lines: &mut Vec<u8>) {
     let exp = record
         .expiry
         .time()

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::hotkeys::Sampler;
-use super::proto::{BAD_CHUNK, Command, Keys, Manage, Reject, Store, Verb, keys};
+use super::proto::{BAD_CHUNK, Command, Keys, Listing, Manage, Reject, Store, Verb, keys};
 use super::reply::{OUTPUT, Replies};
 use super::scratch::Work;
 use super::shared::Cache;
@@ -28,7 +28,7 @@ pub(crate) enum After {
     /// It becomes a watcher of these events.
     Watch(u16),
     /// It receives the list of items.
-    Dump,
+    List(Listing),
     /// The server is to stop.
     Stop,
 }
@@ -126,6 +126,7 @@ impl<'a> Exec<'a> {
         if judgement == Judgement::TooOften {
             self.tally.count(Stat::AuthRefused);
         }
+
         if self.cache.verbosity() >= 1 {
             let client = self.cache.clients.name_of(self.client);
             let name = Escaped(name);
@@ -320,7 +321,7 @@ impl<'a> Exec<'a> {
         };
 
         let text = match self.write(&write, store.verb) {
-            Stored::Stored(_) => "STORED",
+            Stored::Stored { .. } => "STORED",
             Stored::NotStored => "NOT_STORED",
             Stored::Exists => "EXISTS",
             Stored::NotFound => "NOT_FOUND",
@@ -335,7 +336,7 @@ impl<'a> Exec<'a> {
     pub(super) fn write(&mut self, write: &Write<'_>, verb: Verb) -> Stored {
         let stored = self.cache.store.write(write, self.now);
         match (verb, stored) {
-            (Verb::Cas, Stored::Stored(_)) => self.tally.count(Stat::CasHits),
+            (Verb::Cas, Stored::Stored { .. }) => self.tally.count(Stat::CasHits),
             (Verb::Cas, Stored::Exists) => self.tally.count(Stat::CasBadval),
             (Verb::Cas, Stored::NotFound) => self.tally.count(Stat::CasMisses),
             (_, Stored::TooLarge) => self.tally.count(Stat::StoreTooLarge),
@@ -453,14 +454,14 @@ impl<'a> Exec<'a> {
                 self.cache.ask_to_crawl();
                 self.out.line("OK");
             }
-            Manage::MetaDump(_) if !settings.dump => self.out.line("ERROR metadump not allowed"),
+            Manage::List(..) if !settings.dump => self.out.line("ERROR metadump not allowed"),
             // The connection's loop sends the list, and has no place for replies before it.
-            Manage::MetaDump(_) if !self.out.is_empty() => {
+            Manage::List(..) if !self.out.is_empty() => {
                 self.out
                     .line("ERROR cannot pipeline other commands before metadump");
             }
-            Manage::MetaDump(b"all" | b"hash") => return After::Dump,
-            Manage::MetaDump(_) => self.out.line("BADCLASS invalid class id"),
+            Manage::List(listing, b"all" | b"hash") => return After::List(*listing),
+            Manage::List(..) => self.out.line("BADCLASS invalid class id"),
             Manage::Watch { quiet, .. } if !settings.watch => {
                 self.say("CLIENT_ERROR watch commands not allowed", *quiet);
             }

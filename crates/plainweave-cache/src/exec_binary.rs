@@ -97,7 +97,7 @@ impl Exec<'_> {
         };
 
         let status = match self.write(&write, verb) {
-            Stored::Stored(cas) => return self.done(packet, cas),
+            Stored::Stored { cas, .. } => return self.done(packet, cas),
             Stored::Exists => Status::Exists,
             Stored::NotFound if joins => Status::NotStored,
             Stored::NotFound => Status::NotFound,

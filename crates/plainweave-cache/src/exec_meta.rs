@@ -32,6 +32,12 @@ impl Exec<'_> {
         self.count_get(meta.key.bytes(), meta.exptime.is_some(), lengths);
 
         match hit {
+            // Who has this version already is spared the value.
+            Some(hit) if meta.cas == Some(hit.item.cas()) => {
+                let mut without = meta.clone();
+                without.value = false;
+                self.meta_hit(&without, hit);
+            }
             Some(hit) => self.meta_hit(meta, hit),
             None if meta.quiet => {}
             None => self.status(b"EN", meta),
@@ -156,6 +162,7 @@ impl Exec<'_> {
         let flags = meta.flags;
         let mode = mode(verb);
         let cas = meta.new_cas;
+        let vivify = meta.vivify.map(|exptime| self.expiry(exptime));
         let write = Write {
             key,
             value,
@@ -165,18 +172,23 @@ impl Exec<'_> {
             compare,
             cas,
             stale,
+            vivify,
         };
 
         debug_assert!(verb != Verb::Cas || write.mode == Mode::Set);
         let stored = self.write(&write, verb);
-        let (status, cas): (&[u8], u64) = match stored {
-            Stored::Stored(_) if meta.quiet => return,
-            Stored::Stored(cas) => (b"HD", cas),
-            Stored::Exists => (b"EX", 0),
+        let mut written = None;
+        let status = match stored {
+            Stored::Stored { .. } if meta.quiet => return,
+            Stored::Stored { cas, len } => {
+                written = Some((cas, len));
+                b"HD"
+            }
+            Stored::Exists => b"EX",
             // As memcached answers.
-            Stored::NotFound if joins => (b"NS", 0),
-            Stored::NotFound => (b"NF", 0),
-            Stored::NotStored => (b"NS", 0),
+            Stored::NotFound if joins => b"NS",
+            Stored::NotFound => b"NF",
+            Stored::NotStored => b"NS",
             Stored::TooLarge | Stored::OutOfMemory => {
                 // Whatever the mode, an old value goes, as there.
                 self.cache.store.remove(key, &Removal::default(), self.now);
@@ -191,7 +203,10 @@ impl Exec<'_> {
         self.out.push(status);
         for word in meta.words() {
             match word[0] {
-                b'c' => self.out.flag(b'c', cas),
+                b'c' => self.out.flag(b'c', written.map_or(0, |(cas, _)| cas)),
+                b's' if written.is_some() => {
+                    self.out.flag(b's', written.map_or(0, |(_, len)| len));
+                }
                 _ => self.echo(word, &meta.key),
             }
         }
@@ -203,8 +218,10 @@ impl Exec<'_> {
         let key = meta.key.bytes();
         self.note(Kind::MetaDelete, key);
         let expiry = meta.exptime.map(|exptime| self.expiry(exptime));
+        let empty = (meta.flags, expiry.unwrap_or(Expiry::NEVER));
         let removal = Removal {
             compare: meta.cas,
+            empty: meta.empty.then_some(empty),
             invalidate: meta.stale,
             expiry,
             cas: meta.new_cas,

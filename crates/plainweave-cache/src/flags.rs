@@ -197,7 +197,7 @@ pub(super) struct Allowed {
     #[arg(short = 'F', long)]
     pub(super) disable_flush_all: bool,
 
-    /// Disable "lru_crawler metadump"
+    /// Disable "lru_crawler metadump" and "mgdump"
     #[arg(short = 'X', long)]
     pub(super) disable_dumping: bool,
 

@@ -13,7 +13,7 @@ mod admin; // What the admin address (`plainweave_daemon::admin`) shows of a cac
 mod clients; // The connections there are: how many, who, and what happens when there are too many.
 mod conn; // The life of a connection: read commands, execute, write replies.
 mod details; // `stats detail`: figures by key prefix, when they are switched on.
-mod dump; // `lru_crawler metadump`: a line for each item.
+mod dump; // `lru_crawler metadump` and `mgdump`: a line for each item.
 mod exec; // Carrying out commands on the store, and wording the replies.
 mod exec_binary; // The commands of the binary protocol.
 mod exec_meta; // The meta commands.

@@ -178,7 +178,10 @@ impl Service {
             // With another server to go on, it ends as its next wait does.
             Next::Idle => !cache.is_stopping() || cache.heir.get().is_some(),
             Next::Close => false,
-            Next::Dump => dump::send(cache, &mut conn.stream).is_ok() && !cache.is_stopping(),
+            Next::List(listing) => {
+                let sent = dump::send(cache, listing, &mut conn.stream);
+                sent.is_ok() && !cache.is_stopping()
+            }
             Next::Watch(kinds) => {
                 if let Ok(stream) = conn.stream.try_clone() {
                     // A watcher is silent, but not idle.

@@ -88,6 +88,7 @@ impl Users {
         }
 
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+
         // All are looked at, also behind the one that is right.
         let is_one = |user: &User| user.name.ct_eq(name) & user.password.ct_eq(password);
         let right = list.iter().map(is_one);
@@ -106,6 +107,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<User>> {
     // A pipe would be waited for.
     ensure!(file.is_file(), "{}: it is no file", remedy());
     ensure!(file.len() <= LONGEST_FILE, "{}: it is too long", remedy());
+
     let text = std::fs::read(path).with_context(remedy)?;
     if file.mode() & 0o007 != 0 {
         let warning = "can be read or written by everybody on this machine";
@@ -135,6 +137,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<User>> {
 fn user(line: &[u8], others: &[User]) -> Result<User, &'static str> {
     let colon = memchr::memchr(b':', line).filter(|at| *at > 0);
     let at = colon.ok_or("is not NAME:PASSWORD")?;
+
     let name = &line[..at];
     let password = &line[at + 1..];
     if name.contains(&b' ') {

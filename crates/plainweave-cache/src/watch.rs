@@ -255,7 +255,7 @@ fn worded(event: &Event<'_>, number: u64) -> String {
 
 fn status(stored: Stored) -> &'static str {
     match stored {
-        Stored::Stored(_) => "stored",
+        Stored::Stored { .. } => "stored",
         Stored::NotStored => "not_stored",
         Stored::Exists => "exists",
         Stored::NotFound => "not_found",

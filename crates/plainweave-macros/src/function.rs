@@ -24,6 +24,7 @@ pub(crate) fn checked(function: ItemFn) -> Result<ItemFn> {
     if let Some(word) = &sig.abi {
         return refuse(word, "leave `extern` out: it is a function of Rust's own");
     }
+
     if !sig.generics.params.is_empty() {
         return refuse(
             &sig.generics,

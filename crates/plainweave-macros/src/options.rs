@@ -157,9 +157,11 @@ impl Options {
         let path = self.path();
         let sim = self.io.as_deref() == Some("sim");
         let usual = self.is_test.then_some(if sim { 1 } else { TEST_WORKERS });
+
         let number = |value: u64| value as usize;
         let workers = self.workers.map(|(number, _)| number);
         let workers = workers.or(usual).map(number).into_iter();
+
         let io = self.io.as_deref().map(|name| match name {
             "uring" => quote!(Uring),
             "epoll" => quote!(Epoll),
@@ -170,6 +172,7 @@ impl Options {
             _ => quote!(Auto),
         });
         let io = io.into_iter();
+
         let policy = self.policy.iter();
         let stack_size = self.stack_size.map(number).into_iter();
         let seed = self.seed.into_iter();

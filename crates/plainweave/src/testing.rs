@@ -53,10 +53,12 @@ impl Case {
         if is_here {
             child::run(self, body);
         }
+
         // nextest gives each test a process of its own already.
         let nextest = std::env::var_os("NEXTEST_EXECUTION_MODE");
         let has_own = nextest.is_some_and(|mode| mode == "process-per-test");
         let is_inline = std::env::var_os(HOW.0).is_some_and(|how| how == HOW.1);
+
         let failure = match has_own || is_inline {
             true => child::judged(self, body),
             false => match parent::run(&self) {

@@ -28,8 +28,8 @@ pub(crate) enum Manage<'a> {
     },
     /// Reclaim what has expired, soon.
     Crawl,
-    /// List all items.
-    MetaDump(&'a [u8]),
+    /// List all items, in this way, of these classes.
+    List(Listing, &'a [u8]),
     /// Send events of these kinds: bits of [`WATCHES`]' order; `None` if one of them is unknown.
     Watch {
         kinds: Option<u16>,
@@ -39,6 +39,15 @@ pub(crate) enum Manage<'a> {
     Fine {
         quiet: bool,
     },
+}
+
+/// How items are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listing {
+    /// `lru_crawler metadump`: what is known of each.
+    Facts,
+    /// `lru_crawler mgdump`: the command that gets it.
+    Commands,
 }
 
 /// Kinds of events, in the order of their bits. memcached's others are of parts that are absent
@@ -138,7 +147,8 @@ fn crawler<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
     match (tokens.word(1), tokens.len()) {
         (b"crawl", 3) if is_class_list(tokens.word(2)) => Ok(Manage::Crawl),
         (b"crawl", 3) => Err(Reject::of("BADCLASS invalid class id")),
-        (b"metadump", 3) => Ok(Manage::MetaDump(tokens.word(2))),
+        (b"metadump", 3) => Ok(Manage::List(Listing::Facts, tokens.word(2))),
+        (b"mgdump", 3) => Ok(Manage::List(Listing::Commands, tokens.word(2))),
         // It always runs, and memcached answers so while it does.
         (b"enable", 2) => Err(Reject::of("ERROR failed to start lru crawler thread")),
         (b"disable", 2) => Err(Reject::of("ERROR failed to stop lru crawler thread")),

@@ -31,6 +31,8 @@ pub(crate) struct Meta<'a> {
     pub(crate) no_update: bool,
     /// `I`: mark as stale.
     pub(crate) stale: bool,
+    /// `x`: remove the value alone.
+    pub(crate) empty: bool,
     /// `T`
     pub(crate) exptime: Option<i32>,
     /// `N`: create a missing item, with this expiry.
@@ -129,6 +131,7 @@ impl<'a> Meta<'a> {
             value: false,
             no_update: false,
             stale: false,
+            empty: false,
             exptime: None,
             vivify: None,
             recache: None,
@@ -191,6 +194,7 @@ impl<'a> Meta<'a> {
                     .ok_or("CLIENT_ERROR invalid numeric delta value")?
             }
             b'I' => self.stale = true,
+            b'x' => self.empty = true,
             _ => return Ok(false),
         }
         Ok(true)

@@ -26,7 +26,7 @@ pub(crate) use classic::parse;
 pub(crate) use command::Command;
 pub(crate) use key::Key;
 pub(crate) use line::{LONG, Line, MAX, take};
-pub(crate) use manage::Manage;
+pub(crate) use manage::{Listing, Manage};
 pub(crate) use meta::Meta;
 pub(crate) use protocol::Protocol;
 pub(crate) use reject::{BAD_CHUNK, BAD_FORMAT, Reject};

@@ -250,7 +250,7 @@ impl Shard {
         let is_cas = write.compare.is_some() && write.mode == Mode::Set;
 
         match stored {
-            Stored::Stored(_) if is_cas => class.cas_hits += 1,
+            Stored::Stored { .. } if is_cas => class.cas_hits += 1,
             Stored::Exists if is_cas => class.cas_badval += 1,
             _ => {}
         }
@@ -274,13 +274,18 @@ impl Shard {
             compare,
             cas,
             stale,
+            vivify,
         } = write;
         let Some(place) = self.find(hash, key, now) else {
+            let joins = matches!(mode, Mode::Append | Mode::Prepend);
+            let vivify = vivify.filter(|_| joins);
             match (compare, mode) {
+                _ if vivify.is_some() => {}
                 (Some(_), _) => return Stored::NotFound,
                 (None, Mode::Set | Mode::Add) => {}
                 (None, _) => return Stored::NotStored,
             }
+            let expiry = vivify.unwrap_or(expiry);
 
             let facts = Facts {
                 flags,
@@ -329,7 +334,10 @@ impl Shard {
                 // In place: nothing dies, and the cleaner has less to do.
                 if self.write_over(place, &old, key, value, facts) {
                     self.stats.total_items += 1;
-                    return Stored::Stored(facts.cas);
+                    return Stored::Stored {
+                        cas: facts.cas,
+                        len: value.len(),
+                    };
                 }
                 self.stored(hash, write, &[value], facts)
             }
@@ -391,7 +399,10 @@ impl Shard {
 
     fn stored(&mut self, hash: u64, write: &Write<'_>, parts: &[&[u8]], facts: Facts) -> Stored {
         match self.put(hash, write.key, parts, facts) {
-            Ok(()) => Stored::Stored(facts.cas),
+            Ok(()) => Stored::Stored {
+                cas: facts.cas,
+                len: parts.iter().map(|part| part.len()).sum(),
+            },
             Err(NoRoom) => {
                 self.failed(hash, write);
                 self.no_room(parts.iter().map(|part| part.len()).sum());
@@ -434,6 +445,20 @@ impl Shard {
             return Removed::Exists;
         }
 
+        let place = match removal.empty {
+            None => place,
+            Some((flags, expiry)) => {
+                let cas = removal.cas.unwrap_or(head.cas);
+                let emptied = self.emptied(hash, key, flags, expiry, cas, now);
+                match emptied.filter(|_| removal.invalidate) {
+                    Some(place) => place,
+                    None => return Removed::Removed,
+                }
+            }
+        };
+        let loc = self.index.entry(place).loc();
+        let head = self.log.head(loc);
+
         if !removal.invalidate {
             let size = self.discard(place, Why::Removed) + size_of::<Entry>();
             self.class(size).delete_hits += 1;
@@ -465,6 +490,33 @@ impl Shard {
         entry.set_marks(entry.marks() & !SENT | STALE);
         entry.expiry = removal.expiry.map_or(entry.expiry, |expiry| expiry.0);
         Removed::Removed
+    }
+
+    /// Puts an item without a value in place of one. `None`: there is no room even for that, or it
+    /// has ended; then none is left.
+    fn emptied(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        flags: u32,
+        expiry: Expiry,
+        cas: u64,
+        now: Time,
+    ) -> Option<Place> {
+        let facts = Facts {
+            flags,
+            cas,
+            expiry,
+            marks: 0,
+        };
+
+        let put = self.put(hash, key, &[], facts);
+        let place = self.find(hash, key, now)?;
+        if put.is_err() {
+            self.discard(place, Why::Removed);
+            return None;
+        }
+        Some(place)
     }
 
     pub(super) fn count(

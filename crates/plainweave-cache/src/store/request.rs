@@ -43,6 +43,8 @@ pub struct Write<'a> {
     /// With `compare`: if that is *lower* than the item's CAS value, store nonetheless and mark the
     /// item stale; expiry, stale mark and token stay: `I` of `ms`.
     pub stale: bool,
+    /// What is joined to a missing item creates it, with this expiry: `N` of `ms`.
+    pub vivify: Option<Expiry>,
 }
 
 impl<'a> Write<'a> {
@@ -58,6 +60,7 @@ impl<'a> Write<'a> {
             compare: None,
             cas: None,
             stale: false,
+            vivify: None,
         }
     }
 }
@@ -65,8 +68,13 @@ impl<'a> Write<'a> {
 /// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// `STORED`, with the item's new CAS value.
-    Stored(u64),
+    /// `STORED`.
+    Stored {
+        /// The item's new CAS value.
+        cas: u64,
+        /// Bytes of the item's value now.
+        len: usize,
+    },
     /// `NOT_STORED`: the mode's condition does not hold, or the value would become too large by
     /// what is joined to it.
     NotStored,
@@ -156,6 +164,9 @@ pub struct Hit {
 pub struct Removal {
     /// Remove only if the item has this CAS value.
     pub compare: Option<u64>,
+    /// Do not remove the item but its value; flags and expiry become these, and the CAS value stays
+    /// unless `cas` or `invalidate` gives it another one: `x` of `md`.
+    pub empty: Option<(u32, Expiry)>,
     /// Do not remove the item but mark it stale, take its token back and give it a new CAS value:
     /// `I` of `md`.
     pub invalidate: bool,

@@ -23,7 +23,7 @@ fn value(store: &Store, key: &[u8], now: Time) -> Option<Vec<u8>> {
 
 fn set(store: &Store, key: &[u8], value: &[u8]) -> u64 {
     match store.write(&Write::new(key, value), NOW) {
-        Stored::Stored(cas) => cas,
+        Stored::Stored { cas, .. } => cas,
         other => panic!("set: {other:?}"),
     }
 }
@@ -36,7 +36,7 @@ fn a_value_comes_back_with_its_flags_and_cas() {
         ..Write::new(b"k", b"value")
     };
 
-    let Stored::Stored(cas) = store.write(&write, NOW) else {
+    let Stored::Stored { cas, .. } = store.write(&write, NOW) else {
         panic!("not stored")
     };
     let item = store.get(b"k", NOW).unwrap();
@@ -61,10 +61,10 @@ fn modes_have_their_conditions() {
     assert_eq!(mode(Mode::Replace, b"1"), Stored::NotStored);
     assert_eq!(mode(Mode::Append, b"1"), Stored::NotStored);
     assert_eq!(mode(Mode::Prepend, b"1"), Stored::NotStored);
-    assert!(matches!(mode(Mode::Add, b"1"), Stored::Stored(_)));
+    assert!(matches!(mode(Mode::Add, b"1"), Stored::Stored { .. }));
     assert_eq!(mode(Mode::Add, b"2"), Stored::NotStored);
-    assert!(matches!(mode(Mode::Append, b"2"), Stored::Stored(_)));
-    assert!(matches!(mode(Mode::Prepend, b"0"), Stored::Stored(_)));
+    assert!(matches!(mode(Mode::Append, b"2"), Stored::Stored { .. }));
+    assert!(matches!(mode(Mode::Prepend, b"0"), Stored::Stored { .. }));
     assert_eq!(value(&store, b"k", NOW).unwrap(), b"012");
 }
 
@@ -84,7 +84,7 @@ fn cas_stores_over_the_same_version_only() {
     assert_eq!(compare(1), Stored::NotFound);
     let cas = set(&store, b"k", b"old");
     assert_eq!(compare(cas + 1), Stored::Exists);
-    assert!(matches!(compare(cas), Stored::Stored(new) if new != cas));
+    assert!(matches!(compare(cas), Stored::Stored { cas: new, .. } if new != cas));
     assert_eq!(compare(cas), Stored::Exists);
 }
 

@@ -1,6 +1,7 @@
 //! Conversations, both ways as bytes; each is played whole and cut at every place.
 
 use super::super::exec::After;
+use super::super::proto::Listing;
 use super::super::reply::OUTPUT;
 use super::super::settings::Settings;
 use super::Rig;
@@ -339,7 +340,7 @@ fn ends_of_connections() {
             "watch mutations connevents\r\n",
             After::Watch(1 << 2 | 1 << 3),
         ),
-        ("lru_crawler metadump all\r\n", After::Dump),
+        ("lru_crawler metadump all\r\n", After::List(Listing::Facts)),
     ] {
         let mut rig = Rig::new();
         assert!(rig.feed(sent.as_bytes()).is_empty());

@@ -78,7 +78,7 @@ fn clients_and_the_program_see_the_same_items() {
             ..Write::new(b"b", b"world")
         };
         let stored = store.write(&write, server.now());
-        assert!(matches!(stored, Stored::Stored(_)), "{stored:?}");
+        assert!(matches!(stored, Stored::Stored { .. }), "{stored:?}");
         assert_eq!(ask(&mut client, "get b\r\n"), "VALUE b 3 5\r\n");
         drop(client);
         assert!(server.shutdown(HANG));

@@ -50,6 +50,7 @@ pub(super) fn judged<R: Termination + 'static>(case: Case, body: fn() -> R) -> R
     let runtime = case.builder.build();
     let runtime = runtime.map_err(|error| format!("the runtime cannot start: {error}"))?;
     let (ended, end) = channel::<()>();
+
     let fiber = Builder::new().name("test");
     let fiber = runtime.spawn_with(fiber, move || {
         // Dropped at the end, if that is a panic too.
@@ -62,12 +63,14 @@ pub(super) fn judged<R: Termination + 'static>(case: Case, body: fn() -> R) -> R
     if end.recv_timeout(case.timeout) == Err(RecvTimeoutError::Timeout) {
         return Err(unfinished(runtime, case.timeout));
     }
+
     match fiber.join() {
         Ok(code) if code == ExitCode::SUCCESS => {}
         Ok(code) => return Err(format!("the test has ended with {code:?}")),
         Err(error) => return Err(text_of(error)),
     }
     left(runtime, case.deny_leaks)?;
+
     match UNSEEN_PANICS.load(Ordering::Relaxed) - unseen {
         0 => Ok(()),
         1 => Err("a fiber panicked that nobody has joined: see above".to_owned()),
@@ -94,6 +97,7 @@ fn left(runtime: Runtime, deny_leaks: bool) -> Result<(), String> {
             "{count} fibers are left behind the test: they are above"
         ));
     }
+
     match runtime.shutdown(CANCELLED) {
         left if left.leaked_fibers == 0 && left.leaked_workers == 0 => Ok(()),
         left => Err(format!(

@@ -53,6 +53,7 @@ pub(super) fn run(case: &Case) -> Option<Result<(), String>> {
             print!("{text}");
         }
     };
+
     // Threads that are started so inherit what libtest captures by.
     let status = scope(|scope| {
         scope.spawn(|| read(out, &said, print));
@@ -96,6 +97,7 @@ fn read(pipe: impl Read, said: &Mutex<Said>, print: impl Fn(&str, bool)) {
         if !matches!(lines.read_until(b'\n', &mut line), Ok(1..)) {
             return;
         }
+
         let text = String::from_utf8_lossy(&line);
         let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
         let of_itself = text.split_once(MARK);
@@ -122,6 +124,7 @@ fn judge(
             "the test has not ended within {timeout:?}, and was killed"
         ));
     };
+
     match (status.code(), status.signal(), failure) {
         (Some(0), ..) => Ok(()),
         (Some(FAILED), _, Some(why)) => Err(why),

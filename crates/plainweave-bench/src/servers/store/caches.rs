@@ -49,7 +49,7 @@ impl Cache for Store {
         for (key, len) in items {
             let stored = self.write(&Write::new(key, &BYTES[..*len]), NOW);
             ensure!(
-                matches!(stored, Stored::Stored(_)),
+                matches!(stored, Stored::Stored { .. }),
                 "a set of {len} B: {stored:?}"
             );
         }

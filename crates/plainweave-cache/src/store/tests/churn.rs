@@ -28,7 +28,7 @@ fn fill(store: &Store, name: &str, count: usize, len: usize) -> usize {
         assert!(
             matches!(
                 store.write(&Write::new(&key(number), &bytes), NOW),
-                Stored::Stored(_)
+                Stored::Stored { .. }
             ),
             "{name} {number}"
         );
@@ -70,7 +70,7 @@ fn without_eviction_writes_fail_and_deletions_make_room() {
         .take_while(|&number| {
             matches!(
                 store.write(&Write::new(&key(number), &bytes), NOW),
-                Stored::Stored(_)
+                Stored::Stored { .. }
             )
         })
         .count();
@@ -91,7 +91,7 @@ fn without_eviction_writes_fail_and_deletions_make_room() {
         .take_while(|&number| {
             matches!(
                 store.write(&Write::new(&key(number), &bytes), NOW),
-                Stored::Stored(_)
+                Stored::Stored { .. }
             )
         })
         .count();
@@ -215,7 +215,10 @@ fn an_expired_item_that_is_written_over_counts_as_reclaimed() {
             ..Write::new(b"k", b"new")
         };
 
-        assert!(matches!(store.write(&write, Time(110)), Stored::Stored(_)));
+        assert!(matches!(
+            store.write(&write, Time(110)),
+            Stored::Stored { .. }
+        ));
         let stats = store.stats();
         assert_eq!(
             (stats.reclaimed, stats.crawler_reclaimed, stats.items),
@@ -333,7 +336,7 @@ fn readers_may_hold_all_memory() {
 
     for number in 0..2000_usize {
         match store.write(&Write::new(number.to_string().as_bytes(), &bytes), NOW) {
-            Stored::Stored(_) => held.extend(store.get(number.to_string().as_bytes(), NOW)),
+            Stored::Stored { .. } => held.extend(store.get(number.to_string().as_bytes(), NOW)),
             Stored::OutOfMemory => refused += 1,
             other => panic!("{other:?}"),
         }

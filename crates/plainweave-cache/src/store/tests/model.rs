@@ -182,6 +182,7 @@ impl Model {
             compare,
             cas,
             stale,
+            vivify,
         } = write;
 
         let item_max = self.item_max;
@@ -193,15 +194,17 @@ impl Model {
         }
 
         let Some(old) = self.live(key, now) else {
-            match (compare, mode) {
-                (Some(_), _) => return Stored::NotFound,
-                (None, Mode::Set | Mode::Add) => {}
-                (None, _) => return Stored::NotStored,
-            }
+            let expiry = match (compare, mode, vivify) {
+                (_, Mode::Append | Mode::Prepend, Some(expiry)) => expiry,
+                (Some(_), ..) => return Stored::NotFound,
+                (None, Mode::Set | Mode::Add, _) => expiry,
+                (None, ..) => return Stored::NotStored,
+            };
 
             let cas = cas.unwrap_or_else(next_cas);
             self.insert(key, value, flags, expiry, cas, now);
-            return Stored::Stored(cas);
+            let len = value.len();
+            return Stored::Stored { cas, len };
         };
 
         let marks = match compare {
@@ -231,7 +234,8 @@ impl Model {
         if let Some((expiry, sent)) = marks {
             (entry.expiry, entry.stale, entry.token_sent) = (expiry, true, sent);
         }
-        Stored::Stored(cas)
+        let len = value.len();
+        Stored::Stored { cas, len }
     }
 
     pub(super) fn remove(&mut self, key: &[u8], removal: &Removal, now: Time) -> Removed {
@@ -242,6 +246,18 @@ impl Model {
         if removal.compare.is_some_and(|compare| compare != entry.cas) {
             return Removed::Exists;
         }
+
+        let old = entry.cas;
+        if let Some((flags, expiry)) = removal.empty {
+            let cas = removal.cas.unwrap_or(old);
+            self.insert(key, b"", flags, expiry, cas, now);
+            if !removal.invalidate {
+                return Removed::Removed;
+            }
+        }
+        let Some(entry) = self.live(key, now) else {
+            return Removed::Removed;
+        };
 
         if removal.invalidate {
             entry.stale = true;

@@ -23,11 +23,13 @@ enum Command {
         compare: Compare,
         cas: Option<u64>,
         stale: bool,
+        vivify: Option<Expiry>,
     },
     Number(u8, u64),
     Remove {
         key: u8,
         compare: Compare,
+        empty: Option<(u32, Expiry)>,
         invalidate: bool,
         expiry: Option<Expiry>,
         cas: Option<u64>,
@@ -137,9 +139,10 @@ fn writes(keys: u8) -> impl Strategy<Value = Command> {
         prop_oneof![Just(0), any::<u32>()],
         expiries(),
     );
-    let how = (mode, compares(), numbers(), any::<bool>());
+    let how = (mode, compares(), numbers(), any::<bool>(), sometimes());
 
-    (what, how).prop_map(|((key, len, flags, expiry), (mode, compare, cas, stale))| {
+    (what, how).prop_map(|(what, (mode, compare, cas, stale, vivify))| {
+        let (key, len, flags, expiry) = what;
         Command::Write {
             key,
             len,
@@ -149,19 +152,31 @@ fn writes(keys: u8) -> impl Strategy<Value = Command> {
             compare,
             cas,
             stale,
+            vivify,
         }
     })
 }
 
 fn removals(keys: u8) -> impl Strategy<Value = Command> {
-    let fields = (0..keys, compares(), any::<bool>(), sometimes(), numbers());
-    fields.prop_map(|(key, compare, invalidate, expiry, cas)| Command::Remove {
-        key,
-        compare,
-        invalidate,
-        expiry,
-        cas,
-    })
+    let empty = proptest::option::weighted(0.3, (any::<u32>(), expiries()));
+    let fields = (
+        0..keys,
+        compares(),
+        empty,
+        any::<bool>(),
+        sometimes(),
+        numbers(),
+    );
+    fields.prop_map(
+        |(key, compare, empty, invalidate, expiry, cas)| Command::Remove {
+            key,
+            compare,
+            empty,
+            invalidate,
+            expiry,
+            cas,
+        },
+    )
 }
 
 fn commands(most: usize, keys: u8) -> impl Strategy<Value = Vec<Command>> {
@@ -255,6 +270,13 @@ impl Both {
         }
     }
 
+    fn remove(&mut self, name: &[u8], removal: &Removal, now: Time) {
+        assert_eq!(
+            self.store.remove(name, removal, now),
+            self.model.remove(name, removal, now)
+        );
+    }
+
     fn write(&mut self, write: &Write<'_>) {
         assert_eq!(
             self.store.write(write, self.now),
@@ -324,6 +346,7 @@ impl Both {
                 compare,
                 cas,
                 stale,
+                vivify,
             } => {
                 let name = key(number);
                 let value = value(len, step);
@@ -337,6 +360,7 @@ impl Both {
                     compare,
                     cas,
                     stale,
+                    vivify,
                 });
             }
             Command::Number(number, value) => {
@@ -345,6 +369,7 @@ impl Both {
             Command::Remove {
                 key: number,
                 compare,
+                empty,
                 invalidate,
                 expiry,
                 cas,
@@ -353,15 +378,12 @@ impl Both {
                 let compare = self.compare(&name, compare);
                 let removal = Removal {
                     compare,
+                    empty,
                     invalidate,
                     expiry,
                     cas,
                 };
-
-                assert_eq!(
-                    self.store.remove(&name, &removal, now),
-                    self.model.remove(&name, &removal, now)
-                );
+                self.remove(&name, &removal, now);
             }
             Command::Count {
                 key: number,
@@ -369,11 +391,8 @@ impl Both {
                 compare,
             } => {
                 let name = key(number);
-                let count = Count {
-                    compare: self.compare(&name, compare),
-                    ..count
-                };
-
+                let compare = self.compare(&name, compare);
+                let count = Count { compare, ..count };
                 assert_eq!(
                     self.store.count(&name, &count, now),
                     self.model.count(&name, &count, now)

@@ -168,8 +168,13 @@ fn command(random: &mut Random) -> String {
             "incr {key} {}{noreply}\r\n",
             random.pick(&["1", "3", "+5", "100", "x", "1x"])
         ),
-        12..=13 => format!("mg {key}{flags}\r\n"),
-        14..=15 => format!("ms {key} {len}{flags}\r\n{value}\r\n"),
+        // What later versions make of them.
+        12..=13 => format!("mg {key}{}\r\n", without(&flags, "C")),
+        14..=15 => {
+            let flags = without(&flags, "s");
+            let flags = without(&flags, "N");
+            format!("ms {key} {len}{flags}\r\n{value}\r\n")
+        }
         16 => format!("touch {key} {end}{noreply}\r\n"),
         17 => format!(
             "{}\r\n",
@@ -202,6 +207,12 @@ fn command(random: &mut Random) -> String {
             ])
         ),
     }
+}
+
+/// Leaves out the flags that begin so.
+fn without(flags: &str, letter: &str) -> String {
+    let words = flags.split(' ').filter(|word| !word.starts_with(letter));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The replies to some commands: all before that of the `mn` behind them.

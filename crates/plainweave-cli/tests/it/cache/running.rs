@@ -111,6 +111,11 @@ impl Client {
         );
     }
 
+    /// Receives this many bytes.
+    pub(crate) fn expect_len(&mut self, len: usize) {
+        self.0.read_exact(&mut vec![0; len]).unwrap();
+    }
+
     /// Sends, and receives exactly this.
     #[track_caller]
     pub(crate) fn ask(&mut self, text: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) {

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
+use super::packet::{of_key, store};
 use super::running::{PATIENCE, Running, eventually};
 
 /// A page of the admin address: its status line and its body.
@@ -115,6 +116,16 @@ fn metadump_lists_every_item() {
         "set ends 0 1000 1\r\nx\r\nget ends\r\n",
         "STORED\r\nVALUE ends 0 1\r\nx\r\nEND\r\n",
     );
+    // A key that only the binary protocol can have.
+    let binary = store(0x01, b"\x80 \r\n", b"x");
+    let mut packets = server.connect();
+    packets.send(binary);
+    packets.expect_len(24);
+    let commands = client.until("lru_crawler mgdump all\r\n", "EN");
+    assert_eq!(commands.lines().count(), 1203);
+    assert!(commands.contains("mg key\"17\r\n") && commands.contains("mg gCANCg== b\r\n"));
+    packets.send(of_key(0x04, b"\x80 \r\n"));
+    packets.expect_len(24);
     let dump = client.until("lru_crawler metadump all\r\n", "END");
     let lines: Vec<&str> = dump.lines().collect();
 
