@@ -6,7 +6,7 @@ use plainweave_cache as cache;
 use plainweave_load as load;
 use plainweave_web as web;
 
-use crate::{bench, policies, sim};
+use crate::{bench, generated, policies, sim};
 
 /// Servers on user-level threads.
 #[derive(Debug, Parser)]
@@ -24,4 +24,5 @@ pub(crate) enum Command {
     Policies(policies::Flags),
     Bench(bench::Flags),
     Sim(sim::Flags),
+    Generate(generated::Flags),
 }

@@ -6,13 +6,14 @@
 mod arguments; // The arguments of the program: a subcommand and its flags.
 mod bench; // `plainweave bench ...`: hands its arguments to the program `plainweave-bench`.
 mod beside; // Programs of their own beside this one, which operators need not have.
+mod generated; // `plainweave generate`: manual pages, and completions for shells.
 mod policies; // `plainweave policies`.
 mod sim; // `plainweave sim ...`: hands its arguments to the program `plainweave-sim`.
 mod tips; // What to try where a flag is none.
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use plainweave_cache as cache;
 use plainweave_daemon::console;
 use plainweave_load as load;
@@ -45,6 +46,7 @@ pub fn main() -> ExitCode {
         Command::Policies(flags) => policies::run(&flags),
         Command::Bench(flags) => bench::run(&flags),
         Command::Sim(flags) => sim::run(&flags),
+        Command::Generate(flags) => generated::run(&flags, Arguments::command()),
     };
 
     match done {

@@ -7,6 +7,7 @@ mod common;
 mod configuration;
 mod differential;
 mod faults;
+mod generated;
 mod http2;
 mod large;
 mod limits;

@@ -68,7 +68,7 @@ pub(crate) const CRATES: &[Layers] = &[
         rows: &[
             &[""],
             &["arguments"],
-            &["bench", "sim"],
+            &["bench", "generated", "sim"],
             &["beside", "policies", "tips"],
         ],
     },

@@ -213,6 +213,53 @@ fn php() {
     }
 }
 
+/// Debian's unit starts memcached by a script of its own, with the flags of its configuration: all
+/// but its paths stay as they are.
+#[test]
+fn debian_s_wrapper_starts_it() {
+    const WRAPPER: &str = "/usr/share/memcached/scripts/systemd-memcached-wrapper";
+    let conf = std::fs::read_to_string("/etc/memcached.conf");
+    let (Ok(wrapper), Ok(conf)) = (std::fs::read_to_string(WRAPPER), conf) else {
+        return skip("Debian's memcached is not installed");
+    };
+    if !rustix::process::geteuid().is_root() {
+        return skip("the wrapper is for root");
+    }
+
+    let scratch = crate::common::scratch::Scratch::new();
+    scratch.file(
+        "memcached",
+        format!(
+            "#!/bin/sh\nexec {} cache \"$@\"\n",
+            env!("CARGO_BIN_EXE_plainweave")
+        ),
+    );
+    let program = scratch.path("memcached");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).unwrap();
+    let pid = scratch.path("pid");
+    let conf = conf.replace("-p 11211", "-p -1");
+    let conf = conf.replace("/var/run/memcached/memcached.pid", &pid);
+    // Neither the program nor its directory are the user's.
+    let conf = conf.replace("-u memcache", "-u root");
+    scratch.file("memcached.conf", conf);
+    scratch.file("wrapper", wrapper.replace("/usr/bin/memcached", &program));
+
+    let mut command = Command::new("perl");
+    command.args([scratch.path("wrapper"), scratch.path("memcached.conf")]);
+    let server = Running::spawn(command);
+    if server.line.is_empty() {
+        panic!("{}", server.end().1);
+    }
+    let mut client = server.connect();
+    client.ask(
+        "set a 0 0 1\r\n1\r\nget a\r\n",
+        "STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n",
+    );
+    let written = std::fs::read_to_string(&pid).unwrap();
+    assert_eq!(written.trim(), server.child.id().to_string());
+}
+
 /// twemproxy before three nodes, one of which dies and comes back.
 #[test]
 fn twemproxy_survives_a_node() {
