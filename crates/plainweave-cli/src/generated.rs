@@ -1,19 +1,21 @@
 //! `plainweave generate`: manual pages, and completions for shells, made of the flags.
 
 use std::fs;
-use std::io::stdout;
+use std::io::{self, Write as _, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use clap::builder::Resettable;
 use clap::{Command, Subcommand};
 use clap_complete::Shell;
+use clap_mangen::Man;
 
 use plainweave_daemon::console::say;
 
 /// Write manual pages, or a shell's completions
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  plainweave generate completions bash > plainweave.bash\n  \
+    after_help = "Examples:\n  plainweave generate completions bash > plainweave\n  \
                         plainweave generate manual /usr/local/share/man/man1"
 )]
 pub(crate) struct Flags {
@@ -52,8 +54,40 @@ pub(crate) fn run(flags: &Flags, mut program: Command) -> anyhow::Result<()> {
 fn manual(program: Command, directory: &Path) -> anyhow::Result<()> {
     let remedy = || format!("cannot write to {}", directory.display());
     fs::create_dir_all(directory).with_context(remedy)?;
-    // With what clap adds when it parses, and the names of subcommands in full.
+    // With what clap adds when it parses.
     let mut program = program.disable_help_subcommand(true);
     program.build();
-    clap_mangen::generate_to(program, directory).with_context(remedy)
+    pages(&program, "plainweave", directory).with_context(remedy)
+}
+
+/// Writes the page of a command, and those of its subcommands.
+fn pages(command: &Command, name: &str, directory: &Path) -> io::Result<()> {
+    for inner in command.get_subcommands() {
+        // Their programs, which need not be there, have help of their own.
+        if !["bench", "sim"].contains(&inner.get_name()) {
+            pages(inner, &format!("{name}-{}", inner.get_name()), directory)?;
+        }
+    }
+
+    let notes = command.get_after_help().map(ToString::to_string);
+    // In the page it would be filled like a paragraph.
+    let command = command.clone().after_help(Resettable::Reset);
+    let command = command.version(env!("CARGO_PKG_VERSION"));
+    let mut page = Vec::new();
+    let title = name.to_uppercase();
+    let source = concat!("plainweave ", env!("CARGO_PKG_VERSION"));
+    Man::new(command)
+        .title(title)
+        .source(source)
+        .render(&mut page)?;
+    if let Some(notes) = notes {
+        page.extend_from_slice(b".SH NOTES\n.nf\n");
+        for line in notes.lines() {
+            let line = line.replace('\\', "\\e").replace('-', "\\-");
+            // Not a command of roff's, whatever it begins with.
+            writeln!(page, "\\&{line}")?;
+        }
+        page.extend_from_slice(b".fi\n");
+    }
+    fs::write(directory.join(format!("{name}.1")), page)
 }

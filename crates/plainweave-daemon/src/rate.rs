@@ -3,8 +3,8 @@
 //!
 //! That time is when the address will have used up what it has asked for so far, if it goes on at
 //! the allowed rate. Where it lies in the past, nothing needs to be kept. So what is kept is
-//! bounded by what the allowed rate lets pile up, and by [`MOST`] in any case: when a part of the
-//! table is full of addresses that are all still counted, they begin anew.
+//! bounded by what the allowed rate lets pile up, and by a number of addresses in any case: when a
+//! part of the table is full of addresses that are all still counted, they begin anew.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

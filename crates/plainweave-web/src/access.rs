@@ -69,18 +69,24 @@ struct Buffer {
 
 /// Finds out whether a log could be written in a file, and makes none.
 pub(super) fn check(path: &Path) -> anyhow::Result<()> {
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    may_make(path).with_context(|| remedy(path))
+}
+
+/// Looks whether a file may be written, or made.
+pub(super) fn may_make(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| *folder != Path::new(""));
     let may_write = |path: &Path| access(path, Access::WRITE_OK).map_err(io::Error::from);
-    let checked = match path.metadata() {
-        _ if path == Path::new("-") => Ok(()),
+    match path.metadata() {
         Ok(metadata) if metadata.is_dir() => Err(ErrorKind::IsADirectory.into()),
         Ok(_) => may_write(path),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             may_write(folder.unwrap_or(Path::new(".")))
         }
         Err(error) => Err(error),
-    };
-    checked.with_context(|| remedy(path))
+    }
 }
 
 fn remedy(path: &Path) -> String {

@@ -52,6 +52,7 @@ use anyhow::{Context, ensure};
 use plainweave_http::files::{Caching, DiskWaits};
 use plainweave_http::{Address, Server};
 use plainweave_serve::accept::{ConnectionLimit, InProgress, MOST};
+use rustix::fs::Access;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 
@@ -314,6 +315,12 @@ fn checked(gathered: &Gathered, flags: &Flags) -> anyhow::Result<String> {
     if let Some(log) = &flags.observation.access_log {
         access::check(log)?;
     }
+    let socket = flags.unix_socket.iter().map(|file| ("--unix-socket", file));
+    let trace = flags.engine.serving.trace.iter();
+    for (flag, file) in socket.chain(trace.map(|file| ("--trace", file))) {
+        let made = access::may_make(file);
+        made.with_context(|| format!("{flag} {} is not usable", file.display()))?;
+    }
 
     let faults = Arc::new(Faults::new());
     let logs = SiteLogs::new(faults.clone(), true);
@@ -326,6 +333,10 @@ fn checked(gathered: &Gathered, flags: &Flags) -> anyhow::Result<String> {
         &resources,
         None,
     )?;
+    for root in sites.roots() {
+        let entered = rustix::fs::access(root.path(), Access::EXEC_OK);
+        entered.with_context(|| format!("{} cannot be entered", root.path().display()))?;
+    }
     configured::good(gathered, &sites)
 }
 

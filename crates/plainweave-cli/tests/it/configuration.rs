@@ -402,6 +402,17 @@ fn mistakes_are_said_by_line_and_column() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// What could not be made at the start is no good configuration.
+#[test]
+fn places_that_cannot_be_written_are_said() {
+    for flag in ["unix-socket", "trace", "access-log"] {
+        let (_scratch, file) = site(&format!("{flag} = \"/nonexistent/file\"\nroot = \"www\"\n"));
+        let (code, said) = output(&["--config", &file, "--check"]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("/nonexistent/file"), "{said}");
+    }
+}
+
 #[test]
 fn what_no_setting_is_called_is_refused() {
     let mut command = command(&["--check"]);
