@@ -172,7 +172,12 @@ impl<'a> Exec<'a> {
         }
     }
 
-    pub(crate) fn expiry(&self, exptime: i32) -> Expiry {
+    /// Notes a command that is about no item.
+    pub(super) fn note_other(&mut self) {
+        self.kinds[Kind::Other as usize] += 1;
+    }
+
+    pub(crate) fn expiry(&self, exptime: impl Into<i64>) -> Expiry {
         self.cache.clock.expiry(exptime.into(), self.now)
     }
 
@@ -433,7 +438,7 @@ impl<'a> Exec<'a> {
     }
 
     fn manage(&mut self, manage: &Manage<'_>) -> After {
-        self.kinds[Kind::Other as usize] += 1;
+        self.note_other();
         let settings = &self.cache.settings;
         match manage {
             Manage::Stats(words) => super::stats::answer(self.cache, words, self.now, self.out),
@@ -479,23 +484,30 @@ impl<'a> Exec<'a> {
     }
 
     fn flush_all(&mut self, delay: i32, quiet: bool) {
-        self.tally.count(Stat::CmdFlush);
-        if !self.cache.settings.flush {
-            return self.say("CLIENT_ERROR flush_all not allowed", quiet);
+        match self.flush(delay) {
+            true => self.say("OK", quiet),
+            false => self.say("CLIENT_ERROR flush_all not allowed", quiet),
         }
-        self.flush_in(delay.into());
-        self.say("OK", quiet);
     }
 
     /// Lets all items disappear, now or `delay` seconds from now; a large number is a date, and one
-    /// in the past asks for nothing. As there, a second earlier than that says.
-    pub(super) fn flush_in(&self, delay: i64) {
-        let at = match self.cache.clock.expiry(delay.max(0), self.now) {
-            Expiry::NEVER => self.now,
-            Expiry::AT_ONCE => return,
-            later => later.time().map_or(self.now, |at| Time(at.0 - 1)),
+    /// in the past asks for nothing. As there, a second earlier than that says. False: it is not
+    /// allowed.
+    pub(super) fn flush(&mut self, delay: impl Into<i64>) -> bool {
+        self.tally.count(Stat::CmdFlush);
+        if !self.cache.settings.flush {
+            return false;
+        }
+
+        let at = match self.expiry(delay.into().max(0)) {
+            Expiry::NEVER => Some(self.now),
+            Expiry::AT_ONCE => None,
+            later => later.time().map(|at| Time(at.0 - 1)),
         };
-        self.cache.store.flush(at, self.now);
+        if let Some(at) = at {
+            self.cache.store.flush(at, self.now);
+        }
+        true
     }
 }
 

@@ -1,7 +1,7 @@
 //! The commands of the binary protocol: the same as those of the text, in other words.
 
 use super::exec::{After, Exec, mode};
-use super::proto::{BinaryCommand, BinaryHead, BinaryRequest, Status, Verb};
+use super::proto::{BinaryCommand, BinaryHead, BinaryRequest, Parts, Status, Verb};
 use super::reply::Replies;
 use super::store::{Count, Counted, Expiry, Found, Mode, Removal, Removed, Short, Stored, Write};
 use super::tally::{Count as Stat, Kind};
@@ -13,21 +13,12 @@ const FLAGS: usize = 4;
 impl Exec<'_> {
     /// Carries out a command without a value.
     pub(crate) fn packet(&mut self, packet: &BinaryRequest<'_>) -> After {
-        let BinaryRequest {
-            head,
-            quiet,
-            command,
-        } = packet;
+        let BinaryRequest { head, command, .. } = packet;
         match command {
-            BinaryCommand::Get {
-                key,
-                touch,
-                with_key,
-            } => {
-                let touch = touch.map(|exptime| self.binary_expiry(exptime));
-                self.binary_get(packet, key, touch, *with_key);
+            BinaryCommand::Get { key, touch, parts } => {
+                let touch = touch.map(|exptime| self.expiry(exptime));
+                self.binary_get(packet, key, touch, *parts);
             }
-            BinaryCommand::Touch { key, exptime } => self.binary_touch(head, key, *exptime),
             BinaryCommand::Delete { key } => self.binary_delete(packet, key),
             BinaryCommand::Count {
                 key,
@@ -40,7 +31,7 @@ impl Exec<'_> {
                 } else {
                     Count::down(*delta)
                 };
-                let create = create.map(|(value, exptime)| (value, self.binary_expiry(exptime)));
+                let create = create.map(|(value, exptime)| (value, self.expiry(exptime)));
                 let compare = (head.cas != 0).then_some(head.cas);
                 let count = Count {
                     create,
@@ -52,7 +43,7 @@ impl Exec<'_> {
             BinaryCommand::Flush { delay } => self.binary_flush(packet, *delay),
             BinaryCommand::Noop => self.done(packet, 0),
             BinaryCommand::Version => {
-                self.other();
+                self.note_other();
                 self.answer(head, Status::Success, 0, &[VERSION.as_bytes()]);
             }
             BinaryCommand::Quit => {
@@ -64,7 +55,6 @@ impl Exec<'_> {
                 self.answer(head, Status::Success, 0, &[b"PLAIN"]);
             }
             // Those with a value come by `packet_with`.
-            _ if *quiet => {}
             _ => self.fail(head, Status::Unknown),
         }
         After::Next
@@ -90,7 +80,7 @@ impl Exec<'_> {
         let verb = if cas != 0 && !joins { Verb::Cas } else { verb };
         let write = Write {
             flags,
-            expiry: self.binary_expiry(exptime),
+            expiry: self.expiry(exptime),
             mode: mode(verb),
             compare: (cas != 0).then_some(cas),
             ..Write::new(key, value)
@@ -151,13 +141,13 @@ impl Exec<'_> {
         packet: &BinaryRequest<'_>,
         key: &[u8],
         touch: Option<Expiry>,
-        with_key: bool,
+        parts: Parts,
     ) {
-        self.note(Kind::Get, key);
+        self.note(if parts.value { Kind::Get } else { Kind::Touch }, key);
         let head = &packet.head;
-        let shown = if with_key { key } else { b"" };
+        let shown = if parts.key { key } else { b"" };
         let begin = |out: &mut Replies, flags: u32, cas, len| {
-            let lens = [FLAGS, shown.len(), len];
+            let lens = [FLAGS, shown.len(), if parts.value { len } else { 0 }];
             out.push(&head.reply(Status::Success, lens, cas));
             out.push(&flags.to_be_bytes());
             out.push(shown);
@@ -166,14 +156,16 @@ impl Exec<'_> {
         let out = &mut *self.out;
         let lent = |Short { flags, cas, value }: Short<'_>| {
             begin(out, flags, cas, value.len());
-            out.push(value);
+            if parts.value {
+                out.push(value);
+            }
         };
 
         let found = self.cache.store.read(key, touch, self.now, lent);
         let lengths = match found {
             None if packet.quiet => None,
             // With its key if that was asked for, in place of words.
-            None if with_key => {
+            None if parts.key => {
                 let lens = [0, key.len(), 0];
                 self.out.push(&head.reply(Status::NotFound, lens, 0));
                 self.out.push(key);
@@ -187,38 +179,13 @@ impl Exec<'_> {
             Some(Found::Long(item)) => {
                 let lengths = (item.len(), item.size());
                 begin(self.out, item.flags(), item.cas(), item.len());
-                self.out.item(item);
+                if parts.value {
+                    self.out.item(item);
+                }
                 Some(lengths)
             }
         };
         self.count_get(key, touch.is_some(), lengths);
-    }
-
-    fn binary_touch(&mut self, head: &BinaryHead, key: &[u8], exptime: u32) {
-        self.note(Kind::Touch, key);
-        let touch = Some(self.binary_expiry(exptime));
-        let mut seen = None;
-        let lent = |short: Short<'_>| seen = Some((short.flags, short.cas));
-
-        let found = self.cache.store.read(key, touch, self.now, lent);
-        let lengths = match found {
-            None => None,
-            Some(Found::Short { len, size }) => Some((len, size)),
-            Some(Found::Long(item)) => {
-                seen = Some((item.flags(), item.cas()));
-                Some((item.len(), item.size()))
-            }
-        };
-
-        match seen {
-            None => self.fail(head, Status::NotFound),
-            Some((flags, cas)) => {
-                let lens = [FLAGS, 0, 0];
-                self.out.push(&head.reply(Status::Success, lens, cas));
-                self.out.push(&flags.to_be_bytes());
-            }
-        }
-        self.count_get(key, true, lengths);
     }
 
     fn binary_delete(&mut self, packet: &BinaryRequest<'_>, key: &[u8]) {
@@ -254,18 +221,16 @@ impl Exec<'_> {
     }
 
     fn binary_flush(&mut self, packet: &BinaryRequest<'_>, delay: u32) {
-        self.other();
-        self.tally.count(Stat::CmdFlush);
-        if !self.cache.settings.flush {
-            return self.fail(&packet.head, Status::NotAuthenticated);
+        self.note_other();
+        match self.flush(delay) {
+            true => self.done(packet, 0),
+            false => self.fail(&packet.head, Status::NotAuthenticated),
         }
-        self.flush_in(delay.into());
-        self.done(packet, 0);
     }
 
     /// Answers a packet for each line of the text's answer, and an empty one behind them.
     fn binary_stats(&mut self, head: &BinaryHead, words: &[u8]) {
-        self.other();
+        self.note_other();
         let mut text = Replies::default();
         super::stats::answer(self.cache, words, self.now, &mut text);
 
@@ -320,14 +285,6 @@ impl Exec<'_> {
         let len = value.iter().map(|piece| piece.len()).sum();
         self.out.push(&head.reply(status, [0, 0, len], cas));
         value.iter().for_each(|piece| self.out.push(piece));
-    }
-
-    fn other(&mut self) {
-        self.kinds[Kind::Other as usize] += 1;
-    }
-
-    fn binary_expiry(&self, exptime: u32) -> Expiry {
-        self.cache.clock.expiry(exptime.into(), self.now)
     }
 }
 

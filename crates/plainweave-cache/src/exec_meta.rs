@@ -32,12 +32,6 @@ impl Exec<'_> {
         self.count_get(meta.key.bytes(), meta.exptime.is_some(), lengths);
 
         match hit {
-            // Who has this version already is spared the value.
-            Some(hit) if meta.cas == Some(hit.item.cas()) => {
-                let mut without = meta.clone();
-                without.value = false;
-                self.meta_hit(&without, hit);
-            }
             Some(hit) => self.meta_hit(meta, hit),
             None if meta.quiet => {}
             None => self.status(b"EN", meta),
@@ -72,7 +66,9 @@ impl Exec<'_> {
             item.expiry()
         };
 
-        if meta.value {
+        // Who has this version already is spared the value.
+        let with_value = meta.value && meta.cas != Some(item.cas());
+        if with_value {
             self.out.push(b"VA");
             self.out.field(item.len());
         } else {
@@ -104,7 +100,7 @@ impl Exec<'_> {
         }
 
         self.out.push(b"\r\n");
-        if meta.value {
+        if with_value {
             self.out.value(item);
         }
     }
@@ -202,11 +198,9 @@ impl Exec<'_> {
 
         self.out.push(status);
         for word in meta.words() {
-            match word[0] {
-                b'c' => self.out.flag(b'c', written.map_or(0, |(cas, _)| cas)),
-                b's' if written.is_some() => {
-                    self.out.flag(b's', written.map_or(0, |(_, len)| len));
-                }
+            match (word[0], written) {
+                (b'c', _) => self.out.flag(b'c', written.map_or(0, |(cas, _)| cas)),
+                (b's', Some((_, len))) => self.out.flag(b's', len),
                 _ => self.echo(word, &meta.key),
             }
         }

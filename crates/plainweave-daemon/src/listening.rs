@@ -80,7 +80,7 @@ pub fn open_unix(
     let access = std::fs::Permissions::from_mode(mask);
     if let Some(listener) = inherited.unix(path) {
         let file = SocketFile::own(path, inherited.sharing()).with_context(remedy)?;
-        // What a service manager has made is as it was told to make it.
+        // A service manager has its own setting for the mask of its sockets.
         if !inherited.sharing().is_managed(&file.address()) {
             std::fs::set_permissions(path, access).with_context(remedy)?;
         }

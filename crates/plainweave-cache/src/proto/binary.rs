@@ -131,18 +131,33 @@ pub(crate) struct BinaryRequest<'a> {
     pub(crate) command: BinaryCommand<'a>,
 }
 
+/// What of an item is sent, beside its flags.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts {
+    pub(crate) key: bool,
+    pub(crate) value: bool,
+}
+
+const FLAGS_ALONE: Parts = Parts {
+    key: false,
+    value: false,
+};
+const VALUE: Parts = Parts {
+    key: false,
+    value: true,
+};
+const KEY_AND_VALUE: Parts = Parts {
+    key: true,
+    value: true,
+};
+
 /// What is asked for. Expiries are seconds as there, without those that are negative.
 #[derive(Debug)]
 pub(crate) enum BinaryCommand<'a> {
     Get {
         key: &'a [u8],
         touch: Option<u32>,
-        with_key: bool,
-    },
-    /// Without the value.
-    Touch {
-        key: &'a [u8],
-        exptime: u32,
+        parts: Parts,
     },
     /// A value follows.
     Store {
@@ -213,19 +228,19 @@ impl<'a> BinaryRequest<'a> {
         let keyed = Some(key).filter(|key| !key.is_empty());
         let bare = extras.is_empty().then_some(());
         let alone = bare.filter(|()| key.is_empty());
-        let get = |with_key| {
+        let get = |parts| {
             Some(BinaryCommand::Get {
                 key: bare.and(keyed)?,
                 touch: None,
-                with_key,
+                parts,
             })
         };
 
-        let get_and_touch = |with_key| {
+        let get_and_touch = |parts| {
             Some(BinaryCommand::Get {
                 key: keyed?,
                 touch: Some(number(extras)?),
-                with_key,
+                parts,
             })
         };
 
@@ -273,14 +288,11 @@ impl<'a> BinaryRequest<'a> {
 
         let (opcode, quiet) = loud(head.opcode);
         let command = match opcode {
-            0x00 => get(false)?,
-            0x0c => get(true)?,
-            0x1d => get_and_touch(false)?,
-            0x23 => get_and_touch(true)?,
-            0x1c => BinaryCommand::Touch {
-                key: keyed?,
-                exptime: number(extras)?,
-            },
+            0x00 => get(VALUE)?,
+            0x0c => get(KEY_AND_VALUE)?,
+            0x1d => get_and_touch(VALUE)?,
+            0x23 => get_and_touch(KEY_AND_VALUE)?,
+            0x1c => get_and_touch(FLAGS_ALONE)?,
             0x01 => store(Verb::Set)?,
             0x02 => store(Verb::Add)?,
             0x03 => store(Verb::Replace)?,

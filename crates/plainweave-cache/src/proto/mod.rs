@@ -20,7 +20,7 @@ mod storage; // The head of a storage command: what is to become of the value th
 mod tokens; // A command line, cut at blanks.
 
 pub(crate) use binary::{
-    BinaryCommand, BinaryHead, BinaryRequest, HEAD, MECHANISM, PROOF, Status, keys,
+    BinaryCommand, BinaryHead, BinaryRequest, HEAD, MECHANISM, PROOF, Parts, Status, keys,
 };
 pub(crate) use classic::parse;
 pub(crate) use command::Command;

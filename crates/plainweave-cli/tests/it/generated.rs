@@ -5,13 +5,12 @@ use std::process::Command;
 
 use crate::common::scratch::Scratch;
 use crate::common::skip::skip;
-use crate::common::{Running, admin, child, get};
+use crate::common::{Running, admin, child, get, output_of};
 
 fn output(args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
-    let done = child::output(command.args(args)).unwrap();
-    let text = [done.stdout, done.stderr].concat();
-    (done.status.code(), String::from_utf8(text).unwrap())
+    command.args(args);
+    output_of(command)
 }
 
 #[test]

@@ -21,7 +21,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::cache::running as cache;
 use crate::common::scratch::Scratch;
-use crate::common::{Running, admin, command, eventually, get, output};
+use crate::common::{Running, admin, command, eventually, get, output, output_of};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -233,7 +233,7 @@ fn a_replacement_that_cannot_start_changes_nothing() {
 
     // Without FILE there is nothing to take over, and nothing is lost.
     fs::rename(&replace, site.scratch.path("elsewhere")).unwrap();
-    let (code, text) = run(site.command(old.address));
+    let (code, text) = output_of(site.command(old.address));
     assert_eq!(code, Some(1), "{text}");
     assert!(get(old.address, "/").ends_with("a page"));
     fs::rename(site.scratch.path("elsewhere"), &replace).unwrap();
@@ -247,17 +247,11 @@ fn a_replacement_that_cannot_start_changes_nothing() {
         "--replace",
         &replace,
     ]);
-    let (code, text) = run(other);
+    let (code, text) = output_of(other);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("refuses: here is plainweave 1 web"), "{text}");
     let new = site.next(&old);
     assert!(get(new.address, "/").ends_with("a page"));
-}
-
-fn run(mut command: Command) -> (Option<i32>, String) {
-    let done = crate::common::child::output(&mut command).unwrap();
-    let text = [done.stdout, done.stderr].concat();
-    (done.status.code(), String::from_utf8(text).unwrap())
 }
 
 /// One that was killed leaves its file; other files stay as they are.
@@ -276,7 +270,7 @@ fn what_stands_at_the_file() {
     assert!(!file.exists(), "a server that ends removes it");
 
     fs::write(&file, "mine").unwrap();
-    let (code, text) = run(site.command(([127, 0, 0, 1], 0).into()));
+    let (code, text) = output_of(site.command(([127, 0, 0, 1], 0).into()));
     assert_eq!(code, Some(1));
     assert!(
         text.contains("is not a socket") || text.contains("give another file"),
@@ -287,7 +281,7 @@ fn what_stands_at_the_file() {
     // A server of another kind answers at it, in another language.
     fs::remove_file(&file).unwrap();
     let _other = UnixListener::bind(&file).unwrap();
-    let (code, text) = run(site.command(([127, 0, 0, 1], 0).into()));
+    let (code, text) = output_of(site.command(([127, 0, 0, 1], 0).into()));
     assert_eq!(code, Some(1));
     assert!(text.contains("give another file with --replace"), "{text}");
     assert!(text.contains("another program's"), "{text}");
@@ -494,14 +488,14 @@ fn sockets_of_a_service_manager() {
 
     // What is not a socket of a listener is refused.
     let (stream, _peer) = UnixStream::pair().unwrap();
-    let (code, text) = run(activated(&command(&[&www]), &[stream.into()], ""));
+    let (code, text) = output_of(activated(&command(&[&www]), &[stream.into()], ""));
     assert_eq!(code, Some(1), "{text}");
     assert!(
         text.contains("descriptor 0 of the service manager"),
         "{text}"
     );
     let architecture = ["--architecture", "acceptors"];
-    let (code, text) = run(activated(
+    let (code, text) = output_of(activated(
         &command(&[&[&*www], &architecture[..]].concat()),
         &sockets,
         "",
@@ -761,7 +755,7 @@ fn a_failed_cache_leaves_the_number_of_the_other_one() {
         "--replace",
         &missing,
     ];
-    let (code, text) = run(cache::command(&args));
+    let (code, text) = output_of(cache::command(&args));
     assert_eq!(code, Some(1), "{text}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "1234\n");
 }

@@ -165,8 +165,8 @@ fn subject(name: &str, args: &[&str], inline: bool) -> (bool, String) {
 fn fails(name: &str, says: &[&str]) {
     let (passed, text) = subject(name, &[], false);
     assert!(!passed, "{text}");
-    for said in says {
-        assert!(text.contains(said), "{said:?} is not in {text}");
+    for part in says {
+        assert!(text.contains(part), "{part:?} is not in {text}");
     }
     assert!(!text.contains("plainweave-test"), "{text}");
 }
@@ -213,8 +213,8 @@ fn what_fibers_print_is_captured() {
     assert!(passed && !text.contains("from"), "{text}");
     let (passed, text) = subject("prints", &["--nocapture"], false);
     assert!(passed, "{text}");
-    for said in ["from the test", "from another fiber"] {
-        assert!(text.contains(said), "{text}");
+    for part in ["from the test", "from another fiber"] {
+        assert!(text.contains(part), "{text}");
     }
     assert!(!text.contains("plainweave-test"), "{text}");
 }

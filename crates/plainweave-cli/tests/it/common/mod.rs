@@ -26,11 +26,16 @@ pub(crate) fn command(args: &[&str]) -> Command {
 
 /// Runs to the end; for what ends by itself.
 pub(crate) fn output(args: &[&str]) -> (Option<i32>, String) {
+    output_of(command(args))
+}
+
+/// [`output`], of any command.
+pub(crate) fn output_of(mut command: Command) -> (Option<i32>, String) {
     let Output {
         status,
         stdout,
         stderr,
-    } = child::output(&mut command(args)).unwrap();
+    } = child::output(&mut command).unwrap();
     (
         status.code(),
         String::from_utf8([stdout, stderr].concat()).unwrap(),
