@@ -31,7 +31,7 @@ pub struct Metrics {
     /// Inserts that were to spin until there was room (`full=spin`), and ended without; within 64
     /// switches a worker.
     pub insert_overflows: u64,
-    /// Workers asleep now.
+    /// Workers asleep now; all that they have counted is in the other figures.
     pub sleeping_workers: usize,
     /// Stacks in use.
     pub stacks_in_use: usize,

@@ -65,6 +65,9 @@ pub(crate) trait Idler {
     /// Asks the policy whether a spare worker could find something.
     fn maybe_ready_spare(&self) -> bool;
 
+    /// Publishes what it has counted: whoever sees it asleep sees all of its counts.
+    fn publish(&self);
+
     /// Marks it as asleep for those who send something to it alone and look at no other word
     /// (`queue/mpsc`). Returns false if they have sent something.
     fn doze(&self) -> bool;
@@ -110,6 +113,7 @@ pub(crate) fn idle<W: Idler>(worker: &W) {
         }
     }
 
+    worker.publish();
     worker.sleepers().begin_sleep(worker.id(), searching);
     if last_look(worker) {
         worker.sleepers().cancel_sleep(worker.id());

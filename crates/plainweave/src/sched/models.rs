@@ -221,6 +221,8 @@ impl Idler for ModelWorker<'_> {
         self.pool.policy.maybe_ready_spare()
     }
 
+    fn publish(&self) {}
+
     fn doze(&self) -> bool {
         true
     }

@@ -87,6 +87,14 @@ impl<P: Policy<FiberTask>> Idler for Worker<P> {
         self.ctx.pool().outside.maybe_ready_spare()
     }
 
+    fn publish(&self) {
+        // The steps stay in the budget, which a sleep that is cancelled must not refill: it counts
+        // down to the next look at the driver.
+        let steps = self.stride.get() - self.budget.get();
+        self.publish_counts(steps);
+        self.extra.set(-i64::from(steps));
+    }
+
     fn doze(&self) -> bool {
         self.mailbox.grants.doze()
     }
@@ -103,7 +111,8 @@ impl<P: Policy<FiberTask>> Idler for Worker<P> {
 
     fn fall_asleep(&self, awake: impl FnOnce()) {
         let ctx = &self.ctx;
-        self.publish_counts(self.stride.get() - self.budget.get());
+        // All steps have been published.
+        self.extra.set(0);
         self.budget.set(self.stride.get());
         let tidy = ctx.tidy(ctx.last_reading());
         let next = earlier(ctx.io().timers.borrow().next_wake(), tidy);
