@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::fiber::Reason;
-use crate::sched::blocking_pool::Job;
+use crate::sched::blocking_pool::{BlockingPool, BlockingPools, Job};
 use crate::sched::wait::{self, Interrupts, WaitSpec, Waker};
 
 /// Where a job leaves its result.
@@ -35,13 +35,30 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
+    on(|pools| &pools.jobs, f)
+}
+
+/// As [`blocking`], for looking a name up: bounded apart.
+pub(crate) fn look_up<T, F>(f: F) -> io::Result<T>
+where
+    F: FnOnce() -> io::Result<T> + Send + 'static,
+    T: Send + 'static,
+{
+    on(|pools| &pools.names, f)?
+}
+
+fn on<T, F>(pool: fn(&BlockingPools) -> &BlockingPool, f: F) -> io::Result<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
     let Some(header) = wait::suspendable() else {
         return Ok(f());
     };
     if let Some(interrupt) = wait::interrupted() {
         return Err(wait::failed_at_once(interrupt.into()));
     }
-    let pool = header.worker().pool().blocking.clone();
+    let pool = pool(&header.worker().pool().blocking).clone();
     let wait = WaitSpec::new(Reason::Blocking, Interrupts::Allowed);
     let slot = Arc::new(JobResult {
         result: Mutex::new(None),

@@ -172,7 +172,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the most threads that serve [`crate::blocking`], at least 1. Default: 64.
+    /// Sets the most threads that serve [`crate::blocking`], at least 1; names are looked up by as
+    /// many others. Default: 64.
     pub fn blocking_threads(mut self, threads: usize) -> Self {
         self.blocking_threads = threads;
         self

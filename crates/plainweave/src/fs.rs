@@ -1,149 +1,34 @@
-//! Files. Each call runs on the blocking pool, not on a worker, and owns its buffer meanwhile, so a
-//! cancelled caller may leave. On a plain thread the calls are `std`'s.
+//! Files and directories, in the shape of `std::fs`, without holding up a worker.
+//!
+//! A call is made on the worker where it needs no wait (cached pages), by the worker's io_uring
+//! where the kernel has the operation, and otherwise on the blocking pool. On a plain thread the
+//! calls are `std`'s. `docs/drivers.md` says which call goes where.
+//!
+//! A cancelled caller gets its error, and the call may still take place, as any system call that
+//! was interrupted.
 
 #![expect(unsafe_code, reason = "`cachestat(2)`")]
 
-use std::fs::Metadata;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+mod call; // By the ring, or on the pool.
+mod copy; // Copying a file, in pieces.
+mod dir; // Reading directories.
+mod file; // An open file.
+mod open_options; // How a file is opened.
+
+use std::io::{self, Read as _, Write as _};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
-use crate::blocking;
+use call::{KernelPath, is_on_fiber, on_path, on_paths, on_pool};
 
-/// The most bytes that one read or write moves: bounds the buffer that goes to the blocking pool.
-const PIECE: usize = 256 * 1024;
+pub use copy::copy;
+pub use dir::{DirEntry, ReadDir, read_dir};
+pub use file::{File, TryLockError};
+pub use open_options::OpenOptions;
+pub use std::fs::{FileTimes, FileType, Metadata, Permissions};
 
-/// An open file. Reads and writes use a cursor that belongs to this handle.
-///
-/// ```
-/// use plainweave::fs::File;
-///
-/// # let path = std::env::temp_dir().join(format!("plainweave-doc-file-{}", std::process::id()));
-/// plainweave::run(|| {
-///     let file = File::create(&path).unwrap();
-///     file.write_at(b"hello", 0).unwrap();
-///     file.sync_all().unwrap();
-///     let mut buf = [0; 8];
-///     let len = File::open(&path).unwrap().read_at(&mut buf, 1).unwrap();
-///     assert_eq!(&buf[..len], b"ello");
-/// });
-/// # std::fs::remove_file(path).unwrap();
-/// ```
-#[derive(Debug)]
-pub struct File {
-    file: Arc<std::fs::File>,
-    cursor: u64,
-}
-
-impl File {
-    /// Opens a file for reading.
-    ///
-    /// # Errors
-    /// As for `std`'s; the caller was cancelled or ran into its deadline.
-    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        let path = path.as_ref().to_owned();
-        blocking(move || std::fs::File::open(path))?.map(Self::from_std)
-    }
-
-    /// Creates or truncates a file, for writing.
-    ///
-    /// # Errors
-    /// As for `open`.
-    pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        let path = path.as_ref().to_owned();
-        blocking(move || std::fs::File::create(path))?.map(Self::from_std)
-    }
-
-    /// Takes over a `std` file; the cursor starts at 0.
-    #[must_use]
-    pub fn from_std(file: std::fs::File) -> Self {
-        Self {
-            file: Arc::new(file),
-            cursor: 0,
-        }
-    }
-
-    /// Returns size, times and kind.
-    ///
-    /// # Errors
-    /// As for `open`.
-    pub fn metadata(&self) -> io::Result<Metadata> {
-        let file = self.file.clone();
-        blocking(move || file.metadata())?
-    }
-
-    /// Reads at a position, at most 256 KiB; returns 0 at the end of the file.
-    ///
-    /// # Errors
-    /// As for `open`.
-    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let file = self.file.clone();
-        let mut owned = vec![0; buf.len().min(PIECE)];
-        let read = blocking(move || file.read_at(&mut owned, offset).map(|n| (owned, n)))?;
-        let (owned, n) = read?;
-        buf[..n].copy_from_slice(&owned[..n]);
-        Ok(n)
-    }
-
-    /// Writes at a position, at most 256 KiB. A cancelled write may still take place.
-    ///
-    /// # Errors
-    /// As for `open`.
-    pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
-        let file = self.file.clone();
-        let owned = buf[..buf.len().min(PIECE)].to_vec();
-        blocking(move || file.write_at(&owned, offset))?
-    }
-
-    /// Waits until everything written is on the disk.
-    ///
-    /// # Errors
-    /// As for `open`.
-    pub fn sync_all(&self) -> io::Result<()> {
-        let file = self.file.clone();
-        blocking(move || file.sync_all())?
-    }
-}
-
-impl Read for File {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let n = self.read_at(buf, self.cursor)?;
-        self.cursor += n as u64;
-        Ok(n)
-    }
-}
-
-impl Write for File {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        let n = self.write_at(buf, self.cursor)?;
-        self.cursor += n as u64;
-        Ok(n)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Seek for File {
-    fn seek(&mut self, pos: SeekFrom) -> io::Result<u64> {
-        let (base, delta) = match pos {
-            SeekFrom::Start(n) => (n, 0),
-            SeekFrom::Current(d) => (self.cursor, d),
-            SeekFrom::End(d) => (self.metadata()?.len(), d),
-        };
-
-        let target = base.checked_add_signed(delta);
-        let target = target.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidInput, "a seek before the start")
-        })?;
-        self.cursor = target;
-        Ok(target)
-    }
-}
+use crate::io::file_call::FileCall;
 
 /// Reads a whole file.
 ///
@@ -157,11 +42,24 @@ impl Seek for File {
 /// });
 /// ```
 pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    let path = path.as_ref().to_owned();
-    blocking(move || std::fs::read(path))?
+    if !is_on_fiber() {
+        return std::fs::read(path);
+    }
+    let mut contents = Vec::new();
+    File::open(path)?.read_to_end(&mut contents)?;
+    Ok(contents)
 }
 
-/// Writes a whole file.
+/// Reads a whole file of text.
+///
+/// # Errors
+/// As for [`File::open`]; [`io::ErrorKind::InvalidData`] if it is not UTF-8.
+pub fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
+    String::from_utf8(read(path)?)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
+}
+
+/// Writes a whole file. A caller that is cancelled meanwhile leaves part of it.
 ///
 /// # Errors
 /// As for [`File::open`].
@@ -175,9 +73,7 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// # std::fs::remove_file(path).unwrap();
 /// ```
 pub fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<()> {
-    let path = path.as_ref().to_owned();
-    let contents = contents.as_ref().to_vec();
-    blocking(move || std::fs::write(path, contents))?
+    File::create(path)?.write_all(contents.as_ref())
 }
 
 /// Returns size, times and kind; follows links.
@@ -189,8 +85,143 @@ pub fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<(
 /// plainweave::run(|| assert!(plainweave::fs::metadata("/proc").unwrap().is_dir()));
 /// ```
 pub fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
-    let path = path.as_ref().to_owned();
-    blocking(move || std::fs::metadata(path))?
+    on_pool(path, std::fs::metadata)
+}
+
+/// As [`metadata`], of a link itself.
+///
+/// # Errors
+/// As for [`File::open`].
+pub fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    on_pool(path, std::fs::symlink_metadata)
+}
+
+/// Returns whether there is something at the path; follows links.
+///
+/// # Errors
+/// It cannot be told: a directory on the way cannot be searched, say.
+pub fn exists(path: impl AsRef<Path>) -> io::Result<bool> {
+    on_pool(path, std::fs::exists)
+}
+
+/// Returns the path without links, `.` and `..`, from the root.
+///
+/// # Errors
+/// As for [`File::open`].
+pub fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    on_pool(path, std::fs::canonicalize)
+}
+
+/// Returns where a symbolic link leads.
+///
+/// # Errors
+/// As for [`File::open`].
+pub fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    on_pool(path, std::fs::read_link)
+}
+
+/// Sets permissions; follows links.
+///
+/// # Errors
+/// As for [`File::open`].
+pub fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
+    on_pool(path, move |path| {
+        std::fs::set_permissions(path, permissions)
+    })
+}
+
+/// Gives a file or directory another name, in place of what had it.
+///
+/// # Errors
+/// As for [`File::open`]; the two are on different file systems.
+pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+    let call = |from: &KernelPath, to: &KernelPath| FileCall::Rename {
+        from: from.as_ptr(),
+        to: to.as_ptr(),
+    };
+    on_paths(from, to, call, std::fs::rename)
+}
+
+/// Gives a file a further name.
+///
+/// # Errors
+/// As for [`rename`].
+pub fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
+    let call = |from: &KernelPath, to: &KernelPath| FileCall::Link {
+        from: from.as_ptr(),
+        to: to.as_ptr(),
+    };
+    on_paths(original, link, call, std::fs::hard_link)
+}
+
+/// Creates a symbolic link.
+///
+/// # Errors
+/// As for [`File::open`].
+pub fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
+    let call = |target: &KernelPath, link: &KernelPath| FileCall::Symlink {
+        target: target.as_ptr(),
+        link: link.as_ptr(),
+    };
+    on_paths(original, link, call, std::os::unix::fs::symlink)
+}
+
+/// Removes a file, or a link.
+///
+/// # Errors
+/// As for [`File::open`].
+pub fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
+    remove(path, 0, std::fs::remove_file)
+}
+
+/// Removes an empty directory.
+///
+/// # Errors
+/// As for [`File::open`]; [`io::ErrorKind::DirectoryNotEmpty`].
+pub fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
+    remove(path, libc::AT_REMOVEDIR, std::fs::remove_dir)
+}
+
+fn remove(
+    path: impl AsRef<Path>,
+    flags: i32,
+    otherwise: fn(PathBuf) -> io::Result<()>,
+) -> io::Result<()> {
+    let path = KernelPath::new(path)?;
+    let call = FileCall::Remove {
+        path: path.as_ptr(),
+        flags,
+    };
+    on_path(&path, call, drop, otherwise)
+}
+
+/// Removes a directory with all that is in it; follows no links.
+///
+/// # Errors
+/// As for [`File::open`]. A caller that is cancelled meanwhile does not stop it.
+pub fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
+    on_pool(path, std::fs::remove_dir_all)
+}
+
+/// Creates a directory.
+///
+/// # Errors
+/// As for [`File::open`]; [`io::ErrorKind::AlreadyExists`].
+pub fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = KernelPath::new(path)?;
+    let call = FileCall::CreateDir {
+        path: path.as_ptr(),
+        mode: 0o777,
+    };
+    on_path(&path, call, drop, std::fs::create_dir)
+}
+
+/// Creates a directory, and those on the way to it that are missing.
+///
+/// # Errors
+/// As for [`File::open`].
+pub fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
+    on_pool(path, std::fs::create_dir_all)
 }
 
 /// Returns whether the page cache has all of `range` of a file, so that a read or `sendfile(2)` of

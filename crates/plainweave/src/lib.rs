@@ -133,7 +133,7 @@ pub mod dump; // What every fiber does at the moment.
 pub mod entry; // Where a program of `#[plainweave::main]` begins.
 mod fiber; // A fiber as data; it knows no worker.
 mod fiber_local; // Fiber-local storage: what a block is, and its life.
-pub mod fs; // Files, through the blocking pool.
+pub mod fs; // Files and directories.
 pub mod future; // Fibers that wait for futures, and futures that wait for fibers.
 mod io; // Drivers, which know no fiber.
 mod metrics; // Figures of a running runtime.

@@ -42,9 +42,9 @@ pub struct Metrics {
     /// Fibers that found no stack to start on. Their joins give the error; one that is detached
     /// leaves this.
     pub refused_fibers: u64,
-    /// Threads of the pool that runs [`blocking`](crate::blocking()) calls.
+    /// Threads that run [`blocking`](crate::blocking()) calls, or look names up.
     pub blocking_threads: usize,
-    /// Blocking calls that wait for one of these threads.
+    /// Calls that wait for one of these threads.
     pub blocking_queue: usize,
     /// Times a worker was found held up in a fiber for longer than `RuntimeBuilder::stall_after`.
     pub stalls: u64,

@@ -1,10 +1,10 @@
 //! A connection to a server, and what has come over it.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-use plainweave::net::{TcpStream, UnixStream};
+use plainweave::net::{TcpStream, ToSocketAddrs, UnixStream};
 use plainweave::time::with_timeout;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -63,10 +63,7 @@ impl UpstreamStream {
                 with_timeout(limit, || UnixStream::connect(path)).map(Self::Unix)
             }
             UpstreamAddress::Name(name) => {
-                // It may wait for a resolver, on the pool.
-                let wanted = name.clone();
-                let look_up = move || wanted.to_socket_addrs().map(Vec::from_iter);
-                let found = with_timeout(limit, || plainweave::blocking(look_up))??;
+                let found = with_timeout(limit, || name.resolve())?;
                 let mut last = io::ErrorKind::NotFound.into();
                 for address in found {
                     match tcp(&address, limit) {

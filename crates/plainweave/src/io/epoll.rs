@@ -438,6 +438,10 @@ impl Driver for Epoll {
     }
 
     unsafe fn submit(&mut self, op: OpRef) -> Submitted {
+        // SAFETY: the operation is alive (contract of `submit`).
+        if let Op::File(_) = unsafe { op.as_ref() }.op {
+            return Submitted::Done(-libc::ENOSYS);
+        }
         // SAFETY: the operation and its source are alive (contract of `submit`).
         let (operation, source) = unsafe { (op.as_ref(), op.as_ref().source.as_ref()) };
         let known = self.slot_of(source);

@@ -7,6 +7,7 @@
 pub(crate) mod driver; // What a driver is, and its contract.
 pub(crate) mod epoll; // The epoll driver.
 pub(crate) mod eventfd; // The eventfd that ends a worker's sleep.
+pub(crate) mod file_call; // Calls on files and paths, for a ring.
 mod known; // What drivers that hear of changes know of a socket.
 pub(crate) mod no_driver; // What workers have that borrow another's.
 pub(crate) mod op; // An operation as data, and one attempt at it.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rustix::net::{RecvFlags, SendFlags};
 
+use super::file_call::FileCall;
 use super::source::Source;
 use crate::sys::{self, PollFlags};
 
@@ -69,13 +70,17 @@ pub(crate) enum Op {
         addr: *const libc::sockaddr_storage,
         len: libc::socklen_t,
     },
+    /// A call that only a ring makes. Its operation has no source.
+    File(NonNull<FileCall>),
 }
 
 impl Op {
     pub(crate) fn interest(&self) -> Interest {
         match self {
             Op::Poll(interest) => *interest,
-            Op::Recv { .. } | Op::RecvVectored { .. } | Op::Accept { .. } => Interest::Read,
+            Op::Recv { .. } | Op::RecvVectored { .. } | Op::Accept { .. } | Op::File(_) => {
+                Interest::Read
+            }
             Op::Send { .. } | Op::SendVectored { .. } | Op::Connect { .. } => Interest::Write,
         }
     }
@@ -94,7 +99,8 @@ pub(crate) const OWNER_BYTES: usize = 192;
 pub(crate) struct Operation {
     pub(crate) op: Op,
     pub(crate) fd: RawFd,
-    /// The descriptor's owner; outlives the operation (the submitter's promise).
+    /// The descriptor's owner; outlives the operation (the submitter's promise). Dangling for
+    /// [`Op::File`].
     pub(crate) source: NonNull<Source>,
     /// The party to notify of the completion; opaque to drivers.
     pub(crate) owner: Cell<OpOwner>,
@@ -133,6 +139,20 @@ impl Operation {
         }
     }
 
+    /// Creates one for a call on a file; `fd` is of no concern if that is on paths.
+    pub(crate) fn on_file(call: NonNull<FileCall>, fd: RawFd) -> Self {
+        Self {
+            op: Op::File(call),
+            fd,
+            source: NonNull::dangling(),
+            owner: Cell::new(OpOwner::Nobody),
+            note: Cell::new(0),
+            result: Cell::new(None),
+            recurs: false,
+            is_cancelled: Cell::new(false),
+        }
+    }
+
     /// Borrows the descriptor.
     pub(crate) fn borrow_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: its owner keeps it open and outlives the operation, by the submitter's promise.
@@ -147,7 +167,7 @@ impl Operation {
     /// Makes the system call once without blocking. `Connect` reports EINPROGRESS as EAGAIN: wait
     /// until the descriptor is writable, then call [`connect_outcome`]. A second `connect(2)` would
     /// report the outcome too, but would start afresh on a socket that was shut down meanwhile.
-    /// `Poll` never succeeds here: only an event completes it.
+    /// `Poll` never succeeds here: only an event completes it; nor does `File`, which a ring does.
     ///
     /// # Safety
     /// The operation's pointers are valid, as promised on construction.
@@ -160,7 +180,7 @@ impl Operation {
             // promise.
             let n = unsafe {
                 match self.op {
-                    Op::Poll(_) => return -libc::EAGAIN,
+                    Op::Poll(_) | Op::File(_) => return -libc::EAGAIN,
                     Op::Recv { buf, len } => {
                         return receive(borrowed, std::slice::from_raw_parts_mut(buf.cast(), len));
                     }

@@ -13,6 +13,7 @@
 mod cancel;
 mod echo;
 mod fallback;
+mod files;
 mod many;
 mod moved;
 mod readiness;
@@ -79,6 +80,7 @@ for_drivers! {
     cancel: a_cancelled_receive_reports_once a_cancelled_accept a_cancelled_connect a_cancelled_poll
         nothing_is_lost_when_data_meets_a_cancel
         cancel_of_ten_thousand_waiters_is_quick dropped_with_operations_in_flight;
+    files: a_file_is_opened_written_and_read a_call_on_a_file_ends_early;
     many: five_thousand_in_flight a_file_that_cannot_wait_is_its_own_error more_completions_than_the_queue_holds;
     sleep: woken_before_and_during_a_wait woken_many_times until_is_not_early signals_do_not_end_a_sleep
         an_idle_driver_wants_no_poll;

@@ -19,6 +19,7 @@
 //! * *Connect*: the direct call, a poll entry, then the outcome. The kernel's own connect entry
 //!   calls connect(2) again when the socket wakes, which starts afresh on a socket that
 //!   `Source::close` has just shut down.
+//! * *Calls on files*: an entry, where the kernel has it (`file_call`).
 //! * *Poll*: a one-shot poll entry; one that ended in vain is armed again as a multishot one: see
 //!   step 6. An idle connection that has waited before has a multishot poll that stays
 //!   (`uring/standing`).
@@ -80,6 +81,7 @@ use io_uring::{IoUring, cqueue, opcode};
 
 use super::driver::{Access, Completion, Driver, OpRef, PollFd, RingEntry, Submitted, Wait};
 use super::eventfd::Wakeup;
+use super::file_call::FileCalls;
 use super::op::{Interest, OWNER_BYTES, Op, Operation, RawResult, connect_outcome};
 use super::uring_setup::{Gate, build};
 use crate::prefetch::prefetch;
@@ -135,6 +137,8 @@ pub(crate) struct Uring {
     backlog: VecDeque<Entry>,
     in_flight: usize,
     standing: Standing,
+    /// The calls on files that the kernel has.
+    file_calls: FileCalls,
     /// Completions taken from the queue since the beginning.
     taken_so_far: u64,
     /// By which sources note that it has a standing poll for them.
@@ -163,7 +167,7 @@ impl Uring {
     ) -> io::Result<Self> {
         // First: an error after the ring is in its field would leak the ring.
         let wakeup = Arc::new(Wakeup::new()?);
-        let ring = build(entries, access)?;
+        let (ring, file_calls) = build(entries, access)?;
         let access = match access {
             // Before Linux 6.1 no ring is bound to a thread.
             Access::OwnerEnters if !ring.params().is_setup_single_issuer() => Access::AnyThread,
@@ -180,6 +184,7 @@ impl Uring {
             backlog: VecDeque::new(),
             in_flight: 0,
             standing: Standing::default(),
+            file_calls,
             taken_so_far: 0,
             tag: worker,
             taken: Vec::with_capacity(BATCH),
@@ -329,6 +334,10 @@ impl Uring {
             return self.edge(op, result, more, done);
         }
 
+        if let Op::File(_) = operation.op {
+            return self.complete_file_call(op, result, done);
+        }
+
         let polled = result >= 0 && (note & POLLING != 0 || matches!(operation.op, Op::Poll(_)));
         let mut result = if polled {
             ready(operation, result)
@@ -350,6 +359,20 @@ impl Uring {
             result = -libc::ECANCELED;
         }
 
+        self.report(op, result, done);
+    }
+
+    /// Processes the completion of a call on a file: no poll ever stands in for it.
+    fn complete_file_call(&mut self, op: OpRef, mut result: RawResult, done: &mut Vec<Completion>) {
+        // SAFETY: as in `complete`.
+        let operation = unsafe { op.as_ref() };
+        if matches!(-result, libc::EINTR | libc::ECANCELED) {
+            if operation.note.get() & CANCELLED == 0 {
+                // The end of the submitting thread, or a signal to the kernel's: nothing was done.
+                return self.push(entry_for(operation).user_data(address_of(op)));
+            }
+            result = -libc::ECANCELED;
+        }
         self.report(op, result, done);
     }
 
@@ -505,6 +528,8 @@ fn entry_for(operation: &Operation) -> Entry {
                 .build()
         }
         Op::Connect { .. } => poll_entry(operation, Interest::Write, false),
+        // SAFETY: the operation's pointers are valid (contract of `submit`).
+        Op::File(call) => unsafe { call.as_ref() }.entry(operation.fd),
     }
 }
 
@@ -520,6 +545,17 @@ impl Driver for Uring {
     unsafe fn submit(&mut self, op: OpRef) -> Submitted {
         // SAFETY: the operation is alive (contract of `submit`).
         let operation = unsafe { op.as_ref() };
+        if let Op::File(call) = operation.op {
+            // SAFETY: so is what it points to.
+            if !self.file_calls.has(unsafe { call.as_ref() }) {
+                return Submitted::Done(-libc::ENOSYS);
+            }
+            operation.note.set(0);
+            self.in_flight += 1;
+            self.push(entry_for(operation).user_data(address_of(op)));
+            return Submitted::Pending;
+        }
+
         // SAFETY: so is its source.
         let source = unsafe { operation.source.as_ref() };
         let mut note = 0;
@@ -548,7 +584,7 @@ impl Driver for Uring {
                     return submitted;
                 }
             }
-            Op::Poll(_) => {}
+            Op::Poll(_) | Op::File(_) => {}
         }
 
         operation.note.set(note);

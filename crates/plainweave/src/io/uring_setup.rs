@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use super::driver::Access;
+use super::file_call::FileCalls;
 use io_uring::{EnterFlags, IoUring, Probe, opcode};
 
 /// IORING_REGISTER_RING_FDS and its inverse.
@@ -21,14 +22,15 @@ const UNREGISTER_RING: u32 = 21;
 /// costs an allocation.
 const COMPLETIONS_PER_ENTRY: u32 = 4;
 
-/// Builds a ring for this access, with a submission queue of `entries`.
-pub(crate) fn build(entries: u32, access: Access) -> io::Result<IoUring> {
+/// Builds a ring for this access, with a submission queue of `entries`. Returns also which calls on
+/// files it can make.
+pub(crate) fn build(entries: u32, access: Access) -> io::Result<(IoUring, FileCalls)> {
     // A child of fork(2) does not need the ring's mappings. To say so takes madvise(2), which may be
     // forbidden where io_uring is not.
     let ring = build_with(entries, access, true)
         .or_else(|error| build_with(entries, access, false).map_err(|_| error))?;
-    check_features(&ring)?;
-    Ok(ring)
+    let probe = check_features(&ring)?;
+    Ok((ring, FileCalls::of(&probe)))
 }
 
 fn build_with(entries: u32, access: Access, dontfork: bool) -> io::Result<IoUring> {
@@ -82,7 +84,8 @@ fn or_with_fewer_flags(
     }
 }
 
-fn check_features(ring: &IoUring) -> io::Result<()> {
+/// Returns which operations the ring has, if those that are needed are among them.
+fn check_features(ring: &IoUring) -> io::Result<Probe> {
     let lacks = |what: &str| {
         Err(io::Error::new(
             io::ErrorKind::Unsupported,
@@ -111,7 +114,7 @@ fn check_features(ring: &IoUring) -> io::Result<()> {
 
     match needed.iter().find(|(_, code)| !probe.is_supported(*code)) {
         Some((name, _)) => lacks(name),
-        None => Ok(()),
+        None => Ok(probe),
     }
 }
 

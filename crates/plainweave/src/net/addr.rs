@@ -5,10 +5,10 @@ use std::net::{
     IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs as _,
 };
 
-use crate::blocking;
+use crate::blocking::look_up;
 
-/// Converts to socket addresses, as `std`'s trait of that name does, but a name lookup runs on the
-/// blocking pool.
+/// Converts to socket addresses, as `std`'s trait of that name does, but a name lookup runs on a
+/// thread of a pool that is only for that.
 pub trait ToSocketAddrs {
     /// Returns the addresses, looking up a name if necessary.
     ///
@@ -46,7 +46,7 @@ impl ToSocketAddrs for str {
             return Ok(vec![addr]);
         }
         let name = self.to_owned();
-        blocking(move || Ok(name.as_str().to_socket_addrs()?.collect()))?
+        look_up(move || Ok(name.as_str().to_socket_addrs()?.collect()))
     }
 }
 
@@ -57,7 +57,7 @@ impl ToSocketAddrs for (&str, u16) {
         }
         let name = self.0.to_owned();
         let port = self.1;
-        blocking(move || Ok((name.as_str(), port).to_socket_addrs()?.collect()))?
+        look_up(move || Ok((name.as_str(), port).to_socket_addrs()?.collect()))
     }
 }
 

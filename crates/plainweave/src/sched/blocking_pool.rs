@@ -17,33 +17,68 @@ pub(crate) const QUEUE: usize = 4096;
 
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// The pool. Clones share it.
-#[derive(Clone)]
-pub(crate) struct BlockingPool(Arc<Jobs<Job, Waker>>);
+/// The pools of a runtime.
+pub(crate) struct BlockingPools {
+    /// For [`crate::blocking`], and for files.
+    pub(crate) jobs: BlockingPool,
+    /// For looking up names: a server of names that does not answer holds up nothing else.
+    pub(crate) names: BlockingPool,
+}
 
-impl BlockingPool {
+impl BlockingPools {
+    /// Creates them; each has at most that many threads.
     pub(crate) fn new(max_threads: usize) -> Self {
-        Self(Arc::new(Jobs::new(max_threads, QUEUE)))
+        Self {
+            jobs: BlockingPool::new(max_threads),
+            names: BlockingPool::new(max_threads),
+        }
     }
 
-    /// Closes the pool: idle threads end at once, busy ones when no job is left.
+    /// Closes them: idle threads end at once, busy ones when no job is left.
     pub(crate) fn close(&self) {
-        self.0.close();
+        self.jobs.close();
+        self.names.close();
     }
 
     /// Returns whether a job runs or waits to.
     pub(crate) fn is_busy(&self) -> bool {
+        self.jobs.is_busy() || self.names.is_busy()
+    }
+
+    /// Returns the number of their threads.
+    pub(crate) fn threads(&self) -> usize {
+        self.jobs.threads() + self.names.threads()
+    }
+
+    /// Returns how many jobs wait for a thread, those included that found no room in a queue.
+    pub(crate) fn waiting(&self) -> usize {
+        self.jobs.waiting() + self.names.waiting()
+    }
+}
+
+/// One pool. Clones share it.
+#[derive(Clone)]
+pub(crate) struct BlockingPool(Arc<Jobs<Job, Waker>>);
+
+impl BlockingPool {
+    fn new(max_threads: usize) -> Self {
+        Self(Arc::new(Jobs::new(max_threads, QUEUE)))
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+
+    fn is_busy(&self) -> bool {
         let now = self.0.counts();
         now.busy > 0 || now.queued > 0
     }
 
-    /// Returns the number of its threads.
-    pub(crate) fn threads(&self) -> usize {
+    fn threads(&self) -> usize {
         self.0.counts().threads
     }
 
-    /// Returns how many jobs wait for a thread, those included that found no room in the queue.
-    pub(crate) fn waiting(&self) -> usize {
+    fn waiting(&self) -> usize {
         let now = self.0.counts();
         now.queued + now.refused
     }
@@ -81,9 +116,33 @@ fn serve(jobs: &Jobs<Job, Waker>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocking::look_up;
     use crate::{Runtime, blocking};
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
+
+    /// Names whose server does not answer hold up neither files nor jobs.
+    #[test]
+    fn names_are_bounded_apart() {
+        let runtime = Runtime::builder()
+            .workers(1)
+            .blocking_threads(1)
+            .build()
+            .expect("a runtime");
+        let (answer, answered) = mpsc::channel::<()>();
+        let asks = runtime.spawn(move || look_up(move || Ok(answered.recv().is_err())));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while runtime.metrics().blocking_threads == 0 {
+            assert!(Instant::now() < deadline, "it has a thread");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+
+        let read = runtime.run(|| blocking(|| 1).and_then(|_| crate::fs::metadata("/proc")));
+        assert!(read.expect("a directory").is_dir());
+        assert_eq!(runtime.metrics().blocking_threads, 2);
+        drop(answer);
+        assert!(asks.join().expect("no panic").expect("not cancelled"));
+    }
 
     /// Callers that find the queue full wait, are woken when there is room, and each has its job
     /// run.
@@ -118,6 +177,7 @@ mod tests {
         let pool = runtime.run(|| {
             crate::sched::pool::current_pool("blocking")
                 .blocking
+                .jobs
                 .clone()
         });
 

@@ -17,13 +17,14 @@
 
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::{Header, NEVER};
 use crate::io::driver::Submitted;
+use crate::io::file_call::FileCall;
 use crate::io::op::{Interest, Op, OpOwner, Operation, RawResult, connect_outcome};
 use crate::io::release;
 use crate::io::source::Source;
@@ -133,6 +134,25 @@ pub(crate) unsafe fn perform_now(source: &Source, op: Op) -> io::Result<u32> {
     outcome(result, || None)
 }
 
+/// Has the ring of the calling fiber's worker make a call on the file `fd`, or on paths. Returns
+/// `None` if the caller is to make it in another way: it is no fiber, or its driver has no such
+/// call.
+///
+/// A fiber that is cancelled meanwhile, or late, has the kernel asked to end the call, and waits for
+/// that: a disk may take its time.
+///
+/// # Safety
+/// The pointers in `call` are valid until this returns.
+pub(crate) unsafe fn perform_on_file(call: &FileCall, fd: RawFd) -> Option<io::Result<u32>> {
+    let header = wait::suspendable()?;
+    let operation = Operation::on_file(NonNull::from(call), fd);
+    // SAFETY: the caller's promise.
+    match unsafe { on_fiber(header, &operation, None) } {
+        Err(error) if is_not_there(&error) => None,
+        result => Some(result),
+    }
+}
+
 /// Waits until the descriptor is readable or writable.
 ///
 /// Context: any thread or fiber.
@@ -231,6 +251,9 @@ unsafe fn at_driver(
     let submitted = unsafe { ctx.io().driver.borrow_mut().submit(op) };
     match submitted {
         Submitted::Done(result) if result == -libc::ENOSYS => {
+            if let Op::File(_) = operation.op {
+                return Err(NO_SUCH_FILE_CALL.into());
+            }
             Err(not_there(ctx.io().driver.borrow().name()))
         }
         Submitted::Done(result) => {
@@ -283,6 +306,14 @@ unsafe fn wait(header: &Header, operation: &Operation, mut deadline: Nanos) -> i
         drop(io);
         late |= wait::suspend_pending(header, &pending, deadline);
     }
+}
+
+/// What a driver says that cannot make a call on a file.
+const NO_SUCH_FILE_CALL: io::ErrorKind = io::ErrorKind::Unsupported;
+
+/// Returns whether the driver said so; of a kernel's error the number is known.
+fn is_not_there(error: &io::Error) -> bool {
+    error.kind() == NO_SUCH_FILE_CALL && error.raw_os_error().is_none()
 }
 
 /// What a driver cannot do.

@@ -82,7 +82,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use slab::Slab;
 
-use super::blocking_pool::BlockingPool;
+use super::blocking_pool::BlockingPools;
 use super::children::ScopeData;
 use super::circles::Circles;
 use super::held_back::HeldBack;
@@ -168,7 +168,7 @@ pub(crate) struct PoolShared {
     /// takes no lock.
     ended: (Mutex<()>, Condvar),
     /// Threads for calls that would block a worker.
-    pub(crate) blocking: BlockingPool,
+    pub(crate) blocking: BlockingPools,
     /// Wakes the watchdog when a worker wakes after all have slept.
     pub(crate) watchdog_bell: Bell,
     pub(crate) counts: Counts,
@@ -321,7 +321,7 @@ impl PoolShared {
             refuses_idle: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             ended: (Mutex::new(()), Condvar::new()),
-            blocking: BlockingPool::new(config.blocking_threads),
+            blocking: BlockingPools::new(config.blocking_threads),
             watchdog_bell: Bell::new(),
             counts: Counts::default(),
             recorder: config.recorder.clone(),

@@ -26,6 +26,7 @@ mod fairness;
 mod fallback;
 mod faults;
 mod fibers;
+mod files;
 mod futures;
 mod gather;
 mod gdb;

@@ -7,12 +7,12 @@
 /// each other.)
 pub(crate) const LAYERS: &[&[&str]] = &[
     &[
-        "", "entry", "net", "pipe", "pools", "process", "signal", "testing",
+        "", "entry", "fs", "net", "pipe", "pools", "process", "signal", "testing",
     ],
     &["sync"],
     &["builder", "dump", "trace"],
     &["runtime"],
-    &["cancel", "fs", "future", "panics", "scope"],
+    &["cancel", "future", "panics", "scope"],
     &[
         "blocking",
         "metrics",
