@@ -18,7 +18,8 @@ use pages::trace_svg;
 use scheduler::{compose, micro, predict, queues, storm, thesis};
 use servers::web_sweep::control;
 use servers::{
-    cache, cache_sweep, echo, fairness, files, http, load, shapes, stall, store, web, web_sweep,
+    cache, cache_sweep, echo, fairness, files, http, load, shapes, stall, std_io, store, web,
+    web_sweep,
 };
 use serving::{hooked, limit};
 
@@ -73,6 +74,7 @@ enum Experiment {
     Predict(predict::Flags),
     Cache(cache::Flags),
     CacheSweep(cache_sweep::Flags),
+    StdIo(std_io::Flags),
     Store(store::Flags),
     Web(web::Flags),
     WebSweep(web_sweep::Flags),
@@ -127,6 +129,7 @@ fn main() -> ExitCode {
         Experiment::Predict(flags) => predict::run(&flags),
         Experiment::Cache(flags) => cache::run(&flags),
         Experiment::CacheSweep(flags) => cache_sweep::run(&flags),
+        Experiment::StdIo(flags) => std_io::run(&flags),
         Experiment::Store(flags) => store::run(&flags),
         Experiment::Web(flags) => web::run(&flags),
         Experiment::WebSweep(flags) => web_sweep::run(&flags),

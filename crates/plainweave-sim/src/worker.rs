@@ -316,6 +316,8 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
         self.pool.policy.maybe_ready_spare()
     }
 
+    fn publish(&self) {}
+
     fn doze(&self) -> bool {
         true
     }

@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 const FLAG: &str = "--quick";
 
 /// What it stands for, by experiment.
-const PRESETS: [(&str, &[(&str, &str)]); 26] = [
+const PRESETS: [(&str, &[(&str, &str)]); 27] = [
     (
         "micro",
         &[
@@ -76,6 +76,13 @@ const PRESETS: [(&str, &[(&str, &str)]); 26] = [
             ("--workers", "1"),
             ("--seconds", "1"),
             ("--runs", "1"),
+        ],
+    ),
+    (
+        "std-io",
+        &[
+            ("--cases", "cached-1,uncached-64,datagrams,children"),
+            ("--runs", "3"),
         ],
     ),
     ("store", &[("--requests", "300000"), ("--runs", "1")]),

@@ -17,6 +17,8 @@ pub(crate) mod load;
 // traffic.
 pub(crate) mod shapes;
 pub(crate) mod stall; // A server, one of whose requests in a hundred holds up its thread for 50 ms.
+// Reads of a file, datagrams and children, beside threads and raw loops.
+pub(crate) mod std_io;
 pub(crate) mod store; // The cache's store, without a server.
 pub(crate) mod web; // `plainweave web` beside nginx.
 pub(crate) mod web_sweep; // The published experiment on static web servers.

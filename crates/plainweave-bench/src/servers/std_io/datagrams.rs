@@ -1,0 +1,194 @@
+//! Datagrams that a server sends back.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use plainweave::Io;
+use rustix::event::epoll;
+
+use super::{RUNTIMES, Systems, Turn, cpu_ns, runtime};
+use crate::harness::machine;
+
+const PEERS: usize = 64;
+const LEN: usize = 64;
+/// For what is lost: the loopback device drops nothing unless a buffer is full.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a server looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Serves a socket until the flag is set.
+type Serve = fn(UdpSocket, &AtomicBool) -> anyhow::Result<()>;
+
+pub(super) fn systems(datagrams: usize) -> Systems<'static> {
+    let fibers: [Serve; 2] = [
+        |socket, end| serve_fibers(socket, end, RUNTIMES[0].1),
+        |socket, end| serve_fibers(socket, end, RUNTIMES[1].1),
+    ];
+    let mut systems: Systems<'static> = Vec::new();
+    for ((name, _), serve) in RUNTIMES.into_iter().zip(fibers) {
+        systems.push((name, Box::new(move || turn(datagrams, serve))));
+    }
+    systems.push(("tokio", Box::new(move || turn(datagrams, serve_tokio))));
+    systems.push(("thread", Box::new(move || turn(datagrams, serve_thread))));
+    systems.push(("again", Box::new(move || turn(datagrams, serve_epoll))));
+    systems.push(("limit", Box::new(move || turn(datagrams, serve_epoll))));
+    systems
+}
+
+/// Has peers send, and measures the server's CPU time for each datagram: the process's without
+/// that of the peers, which this thread is.
+fn turn(datagrams: usize, serve: Serve) -> anyhow::Result<Turn> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = socket.local_addr()?;
+    let end = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&end);
+    let (result, ended) = mpsc::channel();
+    std::thread::Builder::new().spawn(move || {
+        machine::pin_to(0);
+        _ = result.send(serve(socket, &ends));
+    })?;
+
+    machine::pin_to(1);
+    let sent = peers(address, datagrams);
+    machine::pin_to_first(machine::cpus());
+    end.store(true, Ordering::Relaxed);
+    let served = ended
+        .recv_timeout(PATIENCE)
+        .context("the server does not end")?;
+    served?;
+    Ok(vec![("cpu", "ns", sent?)])
+}
+
+/// Returns the server's CPU nanoseconds for each datagram.
+fn peers(address: SocketAddr, datagrams: usize) -> anyhow::Result<f64> {
+    let mut sockets = Vec::new();
+    for _ in 0..PEERS {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        socket.connect(address)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        sockets.push(socket);
+    }
+
+    let rounds = datagrams.div_ceil(PEERS);
+    let mut at = (0, Duration::ZERO);
+    // The first tenth is to warm up.
+    let warm = rounds / 10;
+    for round in 0..=rounds {
+        if round == warm {
+            at = (cpu_ns()?, machine::thread_cpu_time());
+        }
+        let text = [round as u8; LEN];
+        for socket in &sockets {
+            socket.send(&text)?;
+        }
+        for socket in &sockets {
+            let mut buf = [0; LEN + 1];
+            let len = socket
+                .recv(&mut buf)
+                .context("a datagram did not come back")?;
+            ensure!(
+                len == LEN && buf[..len] == text,
+                "another datagram came back"
+            );
+        }
+    }
+
+    let own = (machine::thread_cpu_time() - at.1).as_nanos() as u64;
+    let all = cpu_ns()? - at.0;
+    Ok(all.saturating_sub(own) as f64 / ((rounds + 1 - warm) * PEERS) as f64)
+}
+
+fn serve_fibers(socket: UdpSocket, end: &AtomicBool, io: Io) -> anyhow::Result<()> {
+    let runtime = runtime(io)?;
+    runtime.scope(|scope| {
+        let server = scope.spawn(|| -> anyhow::Result<()> {
+            let socket = plainweave::net::UdpSocket::from_std(socket)?;
+            let mut buf = [0; LEN];
+            loop {
+                let (len, peer) = socket.recv_from(&mut buf)?;
+                socket.send_to(&buf[..len], peer)?;
+            }
+        });
+        while !end.load(Ordering::Relaxed) {
+            std::thread::sleep(LOOK);
+        }
+        server.cancel();
+        match server.join().expect("no panic") {
+            Err(error) if is_cancelled(&error) => Ok(()),
+            other => other,
+        }
+    })
+}
+
+fn is_cancelled(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(plainweave::is_cancelled)
+}
+
+fn serve_tokio(socket: UdpSocket, end: &AtomicBool) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        socket.set_nonblocking(true)?;
+        let socket = tokio::net::UdpSocket::from_std(socket)?;
+        let serve = async {
+            let mut buf = [0; LEN];
+            loop {
+                let (len, peer) = socket.recv_from(&mut buf).await?;
+                socket.send_to(&buf[..len], peer).await?;
+            }
+        };
+        let ended = async {
+            while !end.load(Ordering::Relaxed) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            served = serve => served,
+            () = ended => Ok(()),
+        }
+    })
+}
+
+fn serve_thread(socket: UdpSocket, end: &AtomicBool) -> anyhow::Result<()> {
+    socket.set_read_timeout(Some(LOOK))?;
+    let mut buf = [0; LEN];
+    while !end.load(Ordering::Relaxed) {
+        match socket.recv_from(&mut buf) {
+            Ok((len, peer)) => _ = socket.send_to(&buf[..len], peer)?,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Receives until there is nothing, then waits.
+fn serve_epoll(socket: UdpSocket, end: &AtomicBool) -> anyhow::Result<()> {
+    socket.set_nonblocking(true)?;
+    let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let data = epoll::EventData::new_u64(0);
+    epoll::add(&events, &socket, data, epoll::EventFlags::IN)?;
+    let look = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: LOOK.as_nanos() as i64,
+    };
+    let mut buf = [0; LEN];
+    while !end.load(Ordering::Relaxed) {
+        let mut ready = [std::mem::MaybeUninit::uninit(); 8];
+        epoll::wait(&events, &mut ready, Some(&look))?;
+        loop {
+            match socket.recv_from(&mut buf) {
+                Ok((len, peer)) => _ = socket.send_to(&buf[..len], peer)?,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
+}
