@@ -7,6 +7,7 @@
 //! * `datagrams`: a server on CPU 0 sends back what 64 peers on CPU 1 send it, 64 bytes at a time.
 //!   Measured is the server's CPU time; the limit is a raw loop on epoll.
 //! * `children`: 16 at a time wait for children that end at once; the limit is `std` on 16 threads.
+//!   The runtimes have as many workers as there are processors, one in the other cases.
 //!
 //! The systems take their turns in each round, all in this process; ratios are to the limit in the
 //! same round. *Kernel workers* are the threads that io_uring has started for a turn by its end.
@@ -21,9 +22,9 @@ use std::num::NonZeroUsize;
 use anyhow::ensure;
 use clap::Args;
 use plainweave::{Io, Runtime};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::harness::experiment::{Cases, Common};
-use crate::harness::machine;
 use crate::harness::report::{self, Failures, Report};
 use crate::harness::sample::{Origin, Row};
 
@@ -169,7 +170,8 @@ fn rounds(case: &str, systems: &Systems<'_>, runs: usize) -> anyhow::Result<Vec<
     Ok(rows)
 }
 
-/// The calling process's CPU time in nanoseconds.
-fn cpu_ns() -> anyhow::Result<u64> {
-    machine::cpu_ns(std::process::id())
+/// The CPU time of this process in nanoseconds, with that of threads that have ended.
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use super::likely::Likely;
 use crate::io::op::{Interest, Op, readable_or_writable};
 use crate::sched::io_call::{Descriptor, perform, perform_now, wait_ready};
 use crate::sched::wait;
@@ -28,6 +29,8 @@ pub(crate) struct Connection {
     pub(crate) source: Arc<Descriptor>,
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
+    /// Of a socket of datagrams.
+    pub(super) likely: Likely,
 }
 
 impl Connection {
@@ -39,6 +42,7 @@ impl Connection {
             source: Arc::new(source),
             read_timeout,
             write_timeout,
+            likely: Likely::default(),
         })
     }
 

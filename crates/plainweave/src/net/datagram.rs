@@ -12,7 +12,7 @@ use socket2::{SockAddr, SockAddrStorage};
 
 use super::connection::Connection;
 use crate::io::op::{Interest, Op};
-use crate::sched::io_call::perform;
+use crate::sched::io_call::{perform, perform_now};
 use crate::sched::wait;
 use crate::time::{now, sleep};
 
@@ -43,9 +43,26 @@ pub(super) fn receive(connection: &Connection, buf: &mut [u8]) -> io::Result<Raw
     let op = Op::RecvVectored {
         msg: &raw mut message,
     };
-    // SAFETY: header, address and buffer outlive the call, which does not return while the kernel
-    // may use them.
-    let len = unsafe { perform(&connection.source, op, connection.read_timeout()) }?;
+    let source = &connection.source;
+    let mut len = None;
+    if connection.likely.is_so() && wait::interrupted().is_none() {
+        // SAFETY: header, address and buffer outlive the call.
+        match unsafe { perform_now(source, op) } {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                connection.likely.was_not_so();
+            }
+            result => {
+                len = Some(result?);
+                connection.likely.was_so();
+            }
+        }
+    }
+
+    let len = match len {
+        Some(len) => len,
+        // SAFETY: as above; the call does not return while the kernel may use them.
+        None => unsafe { perform(source, op, connection.read_timeout()) }?,
+    };
     // SAFETY: written by the kernel, with that length.
     let from = unsafe { SockAddr::new(storage, message.msg_namelen) };
     Ok(Raw {

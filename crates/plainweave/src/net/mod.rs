@@ -15,6 +15,7 @@ mod connection; // What connected sockets of all families have.
 mod datagram; // Datagrams of any family, one or many in a call.
 mod direction; // One direction of a socket, waited for by a task.
 mod idle; // Idle connections without a fiber: the public side.
+mod likely; // Whether a socket has another datagram.
 mod listener; // Listening sockets: what all have, and TCP.
 mod readiness; // Any descriptor that can be polled.
 mod stream; // TCP connections.

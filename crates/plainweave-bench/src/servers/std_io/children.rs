@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::ensure;
-use plainweave::Io;
+use plainweave::{Io, Runtime};
 
-use super::{RUNTIMES, Systems, Turn, runtime};
+use super::{RUNTIMES, Systems, Turn};
 
 /// How many there are at a time.
 const AT_A_TIME: usize = 16;
@@ -31,7 +31,8 @@ fn turn(children: usize, wait: impl FnOnce() -> anyhow::Result<()>) -> anyhow::R
 }
 
 fn fibers(children: usize, io: Io) -> anyhow::Result<Turn> {
-    let runtime = runtime(io)?;
+    // As many workers as the other side has processors.
+    let runtime = Runtime::builder().io(io).build()?;
     let wait = |next: &AtomicUsize| -> anyhow::Result<()> {
         while next.fetch_add(1, Ordering::Relaxed) < children {
             let status = plainweave::process::Command::new("true").status()?;
