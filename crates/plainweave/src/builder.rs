@@ -16,6 +16,7 @@ use crate::fiber_local::Storage;
 use crate::io::no_driver::NoDriver;
 use crate::io::probe::{self, Io};
 use crate::io::release::Tag;
+use crate::io::sim::Held;
 use crate::policy::{
     Choice, Numbered, Observed, ObservedParams, Observer, PRESETS, Policy, Visitor,
 };
@@ -162,6 +163,11 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Returns whether it is for virtual time.
+    pub(crate) fn is_virtual(&self) -> bool {
+        matches!(self.io, Io::Sim { .. })
+    }
+
     /// Makes room for the stacks of that many fibers at least.
     pub(crate) fn stacks_for(mut self, fibers: usize) -> Self {
         // A fiber gives its stack back after its place; each worker may be about to.
@@ -284,10 +290,8 @@ impl RuntimeBuilder {
         };
 
         self.start_workers(&mut runtime, choice, seed, &policy)?;
-        if !config.virtual_time {
-            let start = self.starter_of_spares(&runtime.pool, choice, seed, policy);
-            self.start_watchdog(&mut runtime, start)?;
-        }
+        let start = self.starter_of_spares(&runtime.pool, choice, seed, policy);
+        self.start_watchdog(&mut runtime, start)?;
 
         Ok(runtime)
     }
@@ -378,7 +382,9 @@ impl RuntimeBuilder {
                 let tag = Tag::take();
                 let opened = worker::prepare_thread()
                     .and_then(|alt| {
-                        Ok((alt, probe::open(choice, pool.epoch, tag.number(), access)?))
+                        let held = held_by_jobs(&pool);
+                        let driver = probe::open(choice, pool.epoch, tag.number(), access, held)?;
+                        Ok((alt, driver))
                     })
                     .and_then(|(alt, (driver, fallback))| {
                         let name = driver.name();
@@ -452,7 +458,8 @@ impl RuntimeBuilder {
                     }
 
                     let tag = Tag::take();
-                    let (driver, _) = probe::open(choice, pool.epoch, tag.number(), access)?;
+                    let held = held_by_jobs(&pool);
+                    let (driver, _) = probe::open(choice, pool.epoch, tag.number(), access, held)?;
                     Ok((alt, Worker::new(id, pool, policy, driver, Some(tag), seed)?))
                 });
 
@@ -518,4 +525,9 @@ impl Visitor<Numbered<FiberTask>> for Watched {
             observer: self.observer,
         })
     }
+}
+/// Returns what holds a virtual clock: jobs of the blocking pool, which take real time.
+fn held_by_jobs(pool: &Arc<PoolShared>) -> Held {
+    let pool = Arc::clone(pool);
+    Box::new(move || pool.blocking.is_busy())
 }

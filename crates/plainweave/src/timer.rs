@@ -1,15 +1,15 @@
 //! A hierarchical timing wheel: insert, remove and "when next?" in constant time, single owner, no
 //! `unsafe`.
 //!
-//! Time is nanoseconds since the runtime's epoch, counted in **ticks** of 2^17 ns (131 us). A
-//! deadline belongs to the first tick that starts at or after it, and fires when the clock has
+//! Time is nanoseconds since the runtime's epoch, counted in **ticks** of 2^17 ns (131 us), or of
+//! one on virtual time, where nothing is late ([`Wheel::exact`]). A deadline belongs to the first tick that starts at or after it, and fires when the clock has
 //! reached that tick's start: so never early, and less than one tick late (plus the caller's
 //! polling delay).
 //!
 //! **Levels.** Write a tick in base 64. An entry is at the level of the *highest digit in which its
 //! tick differs from `current`*, in the slot that this digit names. Eight levels cover every `u64`
-//! of nanoseconds (47 bits of ticks), so there is no range to exceed, no clamping and no list of
-//! far timers, at the price of 2 KiB of slot heads.
+//! of nanoseconds (47 bits of ticks), eleven do in ticks of one, so there is no range to exceed, no
+//! clamping and no list of far timers, at the price of 3 KiB of slot heads.
 //!
 //! ```text
 //!   current = .. 0  3 17        tick .. 0  3 40  differs in digit 0: level 0, slot 40, fires at its tick
@@ -47,13 +47,13 @@ use slab::{NIL, Slab};
 /// A moment by the clock of a pool: nanoseconds since its epoch.
 pub(crate) type Nanos = u64;
 
-/// Nanoseconds in a tick, as a power of two.
+/// Nanoseconds in a tick, as a power of two, by the real clock.
 const TICK_SHIFT: u32 = 17;
 /// Bits of one digit: 64 slots per level, so that a level's occupancy is one word.
 const DIGIT: u32 = 6;
 const SLOTS: usize = 1 << DIGIT;
-/// 8 levels of 6 bits hold the 47 bits of ticks and the one tick past the end of time.
-const LEVELS: usize = 8;
+/// 11 levels of 6 bits hold ticks of 64 bits; 8 would those of 47 bits.
+const LEVELS: usize = 11;
 /// The list of entries that are due, in the order of their arrival; it follows the lists of all
 /// slots.
 const DUE: usize = LEVELS * SLOTS;
@@ -97,10 +97,12 @@ impl KeyCell {
 
 /// The timers of one owner, each with a value that `advance` hands out.
 pub(crate) struct Wheel<T> {
+    /// Nanoseconds in a tick, as a power of two.
+    tick_shift: u32,
     /// The tick up to which everything has fired.
     current: u64,
     /// Bit `l` is set if `occupied[l]` is not 0.
-    levels: u8,
+    levels: u16,
     /// Bit `s` is set if slot `s` of the level has entries.
     occupied: [u64; LEVELS],
     /// The first entry of each list; its `prev` is the last.
@@ -113,7 +115,17 @@ pub(crate) struct Wheel<T> {
 impl<T> Wheel<T> {
     /// Creates an empty wheel at time 0.
     pub(crate) fn new() -> Self {
+        Self::with_tick(TICK_SHIFT)
+    }
+
+    /// As [`Self::new`], for a clock that is moved by hand: timers fire to the nanosecond.
+    pub(crate) fn exact() -> Self {
+        Self::with_tick(0)
+    }
+
+    fn with_tick(tick_shift: u32) -> Self {
         Self {
+            tick_shift,
             current: 0,
             levels: 0,
             occupied: [0; LEVELS],
@@ -170,8 +182,9 @@ impl<T> Wheel<T> {
         };
 
         // The tick past the end of time has no start.
-        Some(if tick >> (u64::BITS - TICK_SHIFT) == 0 {
-            tick << TICK_SHIFT
+        let fits = tick.leading_zeros() >= self.tick_shift;
+        Some(if fits {
+            tick << self.tick_shift
         } else {
             u64::MAX
         })
@@ -189,7 +202,7 @@ impl<T> Wheel<T> {
     /// none is due. Time does not run backwards: a `now` before an earlier one counts as that one.
     /// If `fire` panics, its timer is gone and the others stay.
     pub(crate) fn advance(&mut self, now: Nanos, mut most: usize, fire: &mut impl FnMut(T)) {
-        let target = now >> TICK_SHIFT;
+        let target = now >> self.tick_shift;
         while self.fire_due(&mut most, fire) {
             match self.next_event() {
                 Some((list, start)) if start <= target => {
@@ -213,7 +226,7 @@ impl<T> Wheel<T> {
         let level = self.levels.trailing_zeros();
         let slot = self.occupied[level as usize].trailing_zeros();
         let shift = level * DIGIT;
-        let above = self.current >> (shift + DIGIT) << DIGIT;
+        let above = self.current.checked_shr(shift + DIGIT).unwrap_or(0) << DIGIT;
 
         Some((
             level as usize * SLOTS + slot as usize,
@@ -289,7 +302,7 @@ impl<T> Wheel<T> {
     /// Appends an entry to the list that its deadline and `current` require.
     #[inline]
     fn place(&mut self, index: u32) {
-        let tick = tick_of(self.entries[index].deadline);
+        let tick = tick_of(self.entries[index].deadline, self.tick_shift);
         if tick <= self.current {
             return self.append(index, DUE);
         }
@@ -342,14 +355,14 @@ impl<T> Wheel<T> {
         if list < DUE {
             let level = list / SLOTS;
             self.occupied[level] &= !(1 << (list % SLOTS));
-            self.levels &= !(u8::from(self.occupied[level] == 0) << level);
+            self.levels &= !(u16::from(self.occupied[level] == 0) << level);
         }
     }
 }
 
 /// Returns the first tick that starts at or after `deadline`.
-fn tick_of(deadline: Nanos) -> u64 {
-    (deadline >> TICK_SHIFT) + u64::from(!deadline.is_multiple_of(1 << TICK_SHIFT))
+fn tick_of(deadline: Nanos, tick_shift: u32) -> u64 {
+    (deadline >> tick_shift) + u64::from(!deadline.is_multiple_of(1 << tick_shift))
 }
 
 #[cfg(test)]

@@ -101,6 +101,11 @@ pub(crate) trait Driver {
     /// Returns nanoseconds since the runtime's epoch, from the monotonic clock or a virtual one.
     fn now(&self) -> Nanos;
 
+    /// Returns whether that clock is a virtual one, which is moved by hand.
+    fn is_virtual(&self) -> bool {
+        false
+    }
+
     /// Returns for how many nanoseconds the calling thread has had a processor; on virtual time,
     /// what `now` does.
     fn processor_time(&self) -> u64 {

@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::driver::{Access, Driver};
 use super::epoll::Epoll;
 use super::eventfd;
-use super::sim::Sim;
+use super::sim::{Held, Sim};
 use super::uring::Uring;
 
 /// The environment variable that forces a driver.
@@ -70,7 +70,8 @@ impl Io {
     }
 }
 
-/// Opens the driver of one worker; `access` says which threads will call it.
+/// Opens the driver of one worker; `access` says which threads will call it, `held` what a virtual
+/// clock stands for.
 ///
 /// Context: the worker's own thread only.
 pub(crate) fn open(
@@ -78,10 +79,11 @@ pub(crate) fn open(
     epoch: Instant,
     worker: usize,
     access: Access,
+    held: Held,
 ) -> io::Result<Opened> {
     match choice {
         Io::Epoll => Ok((epoll(epoch, worker)?, None)),
-        Io::Sim { .. } => Ok((Box::new(Sim::new()?), None)),
+        Io::Sim { .. } => Ok((Box::new(Sim::new(held)?), None)),
         Io::Uring => match Uring::new(epoch, worker, access, ENTRIES) {
             Ok(driver) => Ok((Box::new(driver), None)),
             // No driver does without it, and the error says what to do.

@@ -79,9 +79,13 @@ pub(crate) struct WorkerIo {
 
 impl WorkerIo {
     pub(crate) fn new(driver: Box<dyn Driver>) -> Self {
+        let timers = match driver.is_virtual() {
+            true => Wheel::exact(),
+            false => Wheel::new(),
+        };
         let io = IoState {
             driver: RefCell::new(driver),
-            timers: RefCell::new(Wheel::new()),
+            timers: RefCell::new(timers),
             idle_conns: RefCell::default(),
             done: RefCell::default(),
             owed: OwedWakeup::default(),

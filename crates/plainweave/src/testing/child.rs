@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::process::{ExitCode, Termination, exit};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -13,7 +14,9 @@ use crate::dump::Options;
 use crate::panics::name_panics;
 use crate::runtime::Runtime;
 use crate::sched::closure::UNSEEN_PANICS;
+use crate::sched::pool::Awaited;
 use crate::thread::Builder;
+use crate::watchdog::deadlock::Deadlock;
 
 /// How long fibers may take to end behind the body before they count as left.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -47,21 +50,38 @@ pub(super) fn run<R: Termination + 'static>(case: Case, body: fn() -> R) -> ! {
 pub(super) fn judged<R: Termination + 'static>(case: Case, body: fn() -> R) -> Result<(), String> {
     name_panics();
     let unseen = UNSEEN_PANICS.load(Ordering::Relaxed);
-    let runtime = case.builder.build();
+    let (ended, end) = channel::<Option<String>>();
+    let stuck = Mutex::new(ended.clone());
+    let is_virtual = case.builder.is_virtual();
+    // On virtual time nobody else is there to wake a fiber.
+    let on_deadlock = move |deadlock: &Deadlock| {
+        if is_virtual || deadlock.is_certain() {
+            let stuck = stuck.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = stuck.send(Some(deadlock.to_string()));
+        }
+    };
+    let runtime = case.builder.on_deadlock(on_deadlock).build();
     let runtime = runtime.map_err(|error| format!("the runtime cannot start: {error}"))?;
-    let (ended, end) = channel::<()>();
 
     let fiber = Builder::new().name("test");
     let fiber = runtime.spawn_with(fiber, move || {
-        // Dropped at the end, if that is a panic too.
-        let _ended = ended;
+        // At the end, if that is a panic too.
+        let _ended = AtEnd(ended);
         body().report()
     });
     let fiber = fiber.map_err(|error| format!("the test's fiber cannot start: {error}"))?;
 
+    let waits = runtime.pool.caller_waits(|| Awaited::Fiber(fiber.handle()));
     // In real time, whatever the driver's is.
-    if end.recv_timeout(case.timeout) == Err(RecvTimeoutError::Timeout) {
-        return Err(unfinished(runtime, case.timeout));
+    let end = end.recv_timeout(case.timeout);
+    drop(waits);
+    match end {
+        Ok(None) => {}
+        Ok(Some(deadlock)) => {
+            std::mem::forget(runtime);
+            return Err(deadlock);
+        }
+        Err(_) => return Err(unfinished(runtime, case.timeout)),
     }
 
     match fiber.join() {
@@ -77,6 +97,15 @@ pub(super) fn judged<R: Termination + 'static>(case: Case, body: fn() -> R) -> R
         count => Err(format!(
             "{count} fibers panicked that nobody has joined: see above"
         )),
+    }
+}
+
+/// Says that the body has ended.
+struct AtEnd(Sender<Option<String>>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        let _ = self.0.send(None);
     }
 }
 

@@ -207,8 +207,8 @@ proptest! {
     /// The model: a map by (deadline, insertion). At `now`, each deadline whose tick has begun
     /// fires.
     #[test]
-    fn the_wheel_is_a_sorted_map(steps in steps()) {
-        let mut wheel = Wheel::new();
+    fn the_wheel_is_a_sorted_map(steps in steps(), exact: bool) {
+        let (mut wheel, shift) = if exact { (Wheel::exact(), 0) } else { (Wheel::new(), TICK_SHIFT) };
         let mut model = BTreeMap::new();
         let mut keys = Vec::new();
         let mut now: u64 = 0;
@@ -233,11 +233,11 @@ proptest! {
 
             if let Some((&(deadline, _), ())) = model.first_key_value() {
                 let wake = wheel.next_wake().unwrap();
-                prop_assert!(wake <= now || wake <= tick_of(deadline).saturating_mul(TICK));
+                prop_assert!(wake <= now || wake <= tick_of(deadline, shift).saturating_mul(1 << shift));
             }
 
             let mut due = model.clone();
-            due.retain(|(deadline, _), ()| tick_of(*deadline) <= now >> TICK_SHIFT);
+            due.retain(|(deadline, _), ()| tick_of(*deadline, shift) <= now >> shift);
             model.retain(|id, ()| !due.contains_key(id));
             prop_assert_eq!(fired(&mut wheel, now), due.into_keys().collect::<Vec<_>>());
             prop_assert_eq!(wheel.len(), model.len());

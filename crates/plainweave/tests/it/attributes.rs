@@ -74,6 +74,18 @@ mod subjects {
         drop(sender);
     }
 
+    /// Nothing on virtual time will wake these, so it is not waited for.
+    #[plainweave::test(io = "sim", timeout = "60s")]
+    #[ignore = "run by its test"]
+    fn waits_for_ever() {
+        let (sender, receiver) = bounded::<()>(1);
+        let other = Builder::new().name("gets-nothing");
+        let other = other.spawn(move || receiver.recv()).unwrap();
+        sleep(Duration::from_secs(7200)).expect("not cancelled");
+        let _ = other.join();
+        drop(sender);
+    }
+
     /// No fiber runs that could be asked anything.
     #[plainweave::test(workers = 1, timeout = "300ms")]
     #[ignore = "run by its test"]
@@ -176,6 +188,9 @@ fn failures_say_why() {
     let late = "the test has not ended within 300ms";
     fails("hangs", &["about to wait", late, "waits-for-ever"]);
     fails("spins", &[late]);
+    let began = std::time::Instant::now();
+    fails("waits_for_ever", &["gets-nothing", "fibers wait", "to receive"]);
+    assert!(began.elapsed() < Duration::from_secs(50), "at once");
     let unseen = "a fiber panicked that nobody has joined";
     fails(
         "nobody_joins",

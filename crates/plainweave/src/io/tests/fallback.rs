@@ -12,6 +12,11 @@ use super::*;
 use crate::io::probe::{Io, open};
 use seccomp::forbid;
 
+/// What never holds a virtual clock.
+fn free() -> crate::io::sim::Held {
+    Box::new(|| false)
+}
+
 fn on_a_thread_without(call: libc::c_long, errno: i32, test: impl FnOnce() + Send + 'static) {
     let filtered = std::thread::spawn(move || {
         forbid(call, errno);
@@ -30,12 +35,13 @@ fn without_io_uring_auto_takes_epoll_and_says_why() {
         for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter] {
             on_a_thread_without(call, errno, move || {
                 let (driver, reason) =
-                    open(Io::Auto, Instant::now(), 0, Access::OwnerThread).expect("falls back");
+                    open(Io::Auto, Instant::now(), 0, Access::OwnerThread, free())
+                        .expect("falls back");
                 assert_eq!(driver.name(), "epoll");
                 let reason = reason.expect("a reason");
                 assert!(reason.contains(word), "{reason}");
                 super::stream::receives_what_comes_later(&|| {
-                    open(Io::Auto, Instant::now(), 0, Access::OwnerThread)
+                    open(Io::Auto, Instant::now(), 0, Access::OwnerThread, free())
                         .unwrap()
                         .0
                 });
@@ -48,7 +54,7 @@ fn without_io_uring_auto_takes_epoll_and_says_why() {
 fn a_forced_driver_that_is_not_available_is_an_error_with_the_remedy() {
     for errno in [libc::EPERM, libc::ENOSYS] {
         on_a_thread_without(libc::SYS_io_uring_setup, errno, || {
-            let error = open(Io::Uring, Instant::now(), 0, Access::OwnerThread)
+            let error = open(Io::Uring, Instant::now(), 0, Access::OwnerThread, free())
                 .err()
                 .expect("an error")
                 .to_string();
@@ -64,7 +70,7 @@ fn a_forced_driver_that_is_not_available_is_an_error_with_the_remedy() {
 fn without_epoll_pwait2_sleeps_are_rounded_up() {
     on_a_thread_without(libc::SYS_epoll_pwait2, libc::ENOSYS, || {
         super::sleep::until_is_not_early(&|| {
-            open(Io::Epoll, Instant::now(), 0, Access::OwnerThread)
+            open(Io::Epoll, Instant::now(), 0, Access::OwnerThread, free())
                 .unwrap()
                 .0
         });
@@ -76,7 +82,8 @@ fn without_a_registered_ring_the_descriptor_serves() {
     // The probe of opcodes needs io_uring_register, so a filter on the whole call fails `build`:
     // test the gate alone.
     on_a_thread_without(libc::SYS_io_uring_register, libc::EPERM, || {
-        let (driver, reason) = open(Io::Auto, Instant::now(), 0, Access::OwnerThread).unwrap();
+        let (driver, reason) =
+            open(Io::Auto, Instant::now(), 0, Access::OwnerThread, free()).unwrap();
         assert_eq!(driver.name(), "epoll");
         assert!(reason.is_some());
     });
@@ -90,7 +97,8 @@ fn each_choice_opens_its_driver() {
         (Io::Epoll, "epoll"),
     ];
     for (choice, name) in choices.into_iter().chain([(Io::Sim { seed: 7 }, "sim")]) {
-        let (driver, reason) = open(choice, Instant::now(), 0, Access::OwnerThread).unwrap();
+        let (driver, reason) =
+            open(choice, Instant::now(), 0, Access::OwnerThread, free()).unwrap();
         assert_eq!((driver.name(), reason), (name, None));
     }
 }
