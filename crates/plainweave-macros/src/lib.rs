@@ -62,6 +62,11 @@ pub fn main(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// The other options are those of [`macro@main`]; `workers` is 2 unless given, and `io = "sim"`
 /// has one, with simulated time. `#[should_panic]` and `#[ignore]` work as for any test.
 ///
+/// `io = "sim", seeds = 1000` runs the test a thousand times, each with a schedule of its own: before
+/// each lock, message and permit any fiber that is ready may go on (policy
+/// `local-fifo:order=random`; in builds with debug assertions). The failure says the seed, and
+/// `PLAINWEAVE_SEED=17` runs the test with that one alone.
+///
 /// What fibers print is captured like what any test prints: a child process runs the function, and
 /// its test prints what it says. So a stack that overflows ends one test and not all.
 /// `PLAINWEAVE_TEST=inline` runs all in one process, for debuggers.
@@ -113,6 +118,7 @@ fn expand_test(attribute: Tokens, item: TokenStream) -> Result<Tokens> {
     let builder = options.builder();
     let timeout = options.timeout_millis();
     let deny_leaks = options.deny_leaks;
+    let seeds = options.seeds();
     let name = &sig.ident;
     let text = name.to_string();
     let output = &sig.output;
@@ -126,6 +132,7 @@ fn expand_test(attribute: Tokens, item: TokenStream) -> Result<Tokens> {
                 builder: #builder,
                 timeout: ::core::time::Duration::from_millis(#timeout),
                 deny_leaks: #deny_leaks,
+                seeds: #seeds,
             };
             case.run(body);
         }

@@ -10,6 +10,8 @@ use syn::{Error, Ident, LitInt, LitStr, Path, Result, Token};
 const TIMEOUT_MILLIS: u64 = 60_000;
 /// Of a test, unless it says otherwise: enough for fibers to meet each other.
 const TEST_WORKERS: u64 = 2;
+/// Of a test with several seeds, unless it says otherwise.
+const RANDOM: &str = "local-fifo:order=random";
 /// As `RuntimeBuilder::workers` has it.
 const MOST_WORKERS: u64 = 1024;
 
@@ -23,6 +25,7 @@ pub(crate) struct Options {
     policy: Option<String>,
     stack_size: Option<u64>,
     seed: Option<u64>,
+    seeds: Option<(u64, Span)>,
     path: Option<Path>,
     timeout: Option<u64>,
     pub(crate) deny_leaks: bool,
@@ -59,8 +62,13 @@ impl Options {
             }
         }
 
+        let sim = self.io.as_deref() == Some("sim");
+        if let Some((_, at)) = self.seeds.filter(|_| !sim) {
+            let what = "`seeds` are those of `io = \"sim\"`: write it too";
+            return Err(Error::new(at, what));
+        }
         match self.workers {
-            Some((2.., at)) if self.io.as_deref() == Some("sim") => {
+            Some((2.., at)) if sim => {
                 let what = "`io = \"sim\"` has one worker: leave `workers` out";
                 Err(Error::new(at, what))
             }
@@ -95,6 +103,10 @@ impl Options {
             "seed" => {
                 value(input)?;
                 self.seed = Some(number(input, 0, u64::MAX)?);
+            }
+            "seeds" if self.is_test => {
+                value(input)?;
+                self.seeds = Some((number(input, 1, 1 << 32)?, name.span()));
             }
             "crate" => {
                 value(input)?;
@@ -135,7 +147,7 @@ impl Options {
     fn unknown(&self, name: &Ident, text: &str) -> Error {
         let mut known = vec!["workers", "io", "policy", "stack_size", "seed", "crate"];
         if self.is_test {
-            known.extend(["timeout", "deny_leaks"]);
+            known.extend(["timeout", "deny_leaks", "seeds"]);
         }
         let what = format!(
             "no option is called `{text}`: there are {}",
@@ -173,7 +185,9 @@ impl Options {
         });
         let io = io.into_iter();
 
-        let policy = self.policy.iter();
+        // Another schedule by each seed.
+        let by_chance = self.seeds.map(|_| RANDOM.to_owned());
+        let policy = self.policy.clone().or(by_chance).into_iter();
         let stack_size = self.stack_size.map(number).into_iter();
         let seed = self.seed.into_iter();
         quote! {
@@ -184,6 +198,11 @@ impl Options {
                 #(.stack_size(#stack_size))*
                 #(.seed(#seed))*
         }
+    }
+
+    /// Returns how many seeds a test is run with.
+    pub(crate) fn seeds(&self) -> u64 {
+        self.seeds.map_or(1, |(count, _)| count)
     }
 
     /// Returns how long a test may take.

@@ -165,7 +165,15 @@ impl RuntimeBuilder {
 
     /// Returns whether it is for virtual time.
     pub(crate) fn is_virtual(&self) -> bool {
-        matches!(self.io, Io::Sim { .. })
+        self.virtual_seed().is_some()
+    }
+
+    /// Returns the seed of a runtime on virtual time.
+    pub(crate) fn virtual_seed(&self) -> Option<u64> {
+        match self.io {
+            Io::Sim { seed } => Some(seed),
+            _ => None,
+        }
     }
 
     /// Makes room for the stacks of that many fibers at least.

@@ -41,6 +41,8 @@ pub struct Case {
     pub timeout: Duration,
     /// Whether fibers may be left behind it.
     pub deny_leaks: bool,
+    /// On virtual time: how many seeds it is run with, from the builder's on.
+    pub seeds: u64,
 }
 
 impl Case {

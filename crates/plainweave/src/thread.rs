@@ -508,6 +508,24 @@ pub fn yield_now() {
     yield_as(Switch::Yield);
 }
 
+/// Lets any fiber go on that is ready, before this one does what others may see: on virtual time, in
+/// builds with debug assertions. Nothing otherwise. So a test finds what depends on the order of
+/// two such steps, which without it only a wait in between would show.
+#[inline(always)]
+pub(crate) fn preemption_point() {
+    #[cold]
+    fn on_virtual_time() {
+        let simulated = |header: &&Header| header.worker().pool().virtual_time;
+        if wait::suspendable().filter(simulated).is_some() && !std::thread::panicking() {
+            yield_now();
+        }
+    }
+
+    if cfg!(debug_assertions) {
+        on_virtual_time();
+    }
+}
+
 /// Yields like [`yield_now`], and waits among this worker's own fibers: a *soft* yield, in the
 /// words of the OCaml schedulers' thesis. The fiber's data stays where it is, and thieves may take
 /// the fiber as any other. It waits as long as the policy lets those fibers wait.

@@ -1,4 +1,4 @@
-//! Each worker by itself, first in, first out or last in, first out; nobody steals. The baseline of
+//! Each worker by itself, first in, first out, last in, first out or by chance; nobody steals. The baseline of
 //! every stealing scheduler, and what a process (or an event loop) per core does.
 //!
 //! For it: no shared word is touched but to hand over what comes from elsewhere; data stays where
@@ -22,6 +22,17 @@ use crate::queue::shared::Injector;
 use crate::shim::atomic::AtomicUsize;
 use crate::shim::atomic::Ordering::Relaxed;
 
+/// Which task a worker takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeOrder {
+    /// The first that came.
+    Fifo,
+    /// The last that came.
+    Lifo,
+    /// Any, each with the same chance: for tests, which find another schedule by each seed.
+    Random,
+}
+
 /// Where a new task goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -34,8 +45,8 @@ pub enum Place {
 /// The order and the placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalParams {
-    /// Last in, first out.
-    pub lifo: bool,
+    /// Which task a worker takes.
+    pub order: TakeOrder,
     /// Where new tasks go.
     pub place: Place,
     /// How many pops it takes until the other lanes come first, at least 1.
@@ -45,7 +56,7 @@ pub struct LocalParams {
 impl Default for LocalParams {
     fn default() -> Self {
         Self {
-            lifo: false,
+            order: TakeOrder::Fifo,
             place: Place::Own,
             poll: 61,
         }
@@ -54,7 +65,11 @@ impl Default for LocalParams {
 
 impl Settings for LocalParams {
     const KEYS: &'static [Key] = &[
-        key("order", "fifo|lifo", "from which end a worker takes"),
+        key(
+            "order",
+            "fifo|lifo|random",
+            "which task a worker takes; random is for tests",
+        ),
         key(
             "place",
             "own|deal",
@@ -69,7 +84,14 @@ impl Settings for LocalParams {
 
     fn set(&mut self, key: &str, value: &str) -> Option<()> {
         match key {
-            "order" => self.lifo = word(value, &[("fifo", false), ("lifo", true)])?,
+            "order" => {
+                let orders = [
+                    ("fifo", TakeOrder::Fifo),
+                    ("lifo", TakeOrder::Lifo),
+                    ("random", TakeOrder::Random),
+                ];
+                self.order = word(value, &orders)?;
+            }
             "place" => self.place = word(value, &[("own", Place::Own), ("deal", Place::Deal)])?,
             _ => self.poll = number(value, 1..=65_535)?,
         }
@@ -151,7 +173,7 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
         if why == Ready::Spawned && self.params.place == Place::Deal && task.pinned().is_none() {
             return self.send(task, None);
         }
-        let lane = if self.params.lifo && why.is_yield() {
+        let lane = if self.params.order == TakeOrder::Lifo && why.is_yield() {
             &mut local.yielded
         } else {
             &mut local.tasks
@@ -161,7 +183,21 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
         Wake::None
     }
 
-    fn pop(&self, _: &mut Cx, local: &mut LocalHalf<T>, _: Effort) -> Option<T> {
+    fn pop(&self, cx: &mut Cx, local: &mut LocalHalf<T>, _: Effort) -> Option<T> {
+        if self.params.order == TakeOrder::Random {
+            // What comes from elsewhere has its chance, too.
+            local
+                .tasks
+                .extend(std::iter::from_fn(|| self.arrivals[local.worker].pop()));
+            // A draw for each choice, and none for a look in vain: how many of those there are is
+            // a matter of real time, and a seed is to give one schedule.
+            let chosen = match local.tasks.len() {
+                0 | 1 => 0,
+                several => cx.below(several),
+            };
+            return local.tasks.swap_remove_back(chosen);
+        }
+
         local.left -= 1;
         if local.left == 0 {
             local.left = self.params.poll;
@@ -170,10 +206,9 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
             }
         }
 
-        let own = if self.params.lifo {
-            local.tasks.pop_back()
-        } else {
-            local.tasks.pop_front()
+        let own = match self.params.order {
+            TakeOrder::Lifo => local.tasks.pop_back(),
+            _ => local.tasks.pop_front(),
         };
 
         own.or_else(|| self.pop_other(local))

@@ -49,7 +49,7 @@ pub use deadline::{Deadline, DeadlineParams, Edf};
 pub use global::GlobalFifo;
 pub use helping::Helping;
 pub use helping_params::{Average, HelpingParams};
-pub use local::{Local, LocalParams, Place};
+pub use local::{Local, LocalParams, Place, TakeOrder};
 pub use multi_queue::{MultiQueue, MultiQueueParams};
 pub use observed::{Numbered, Observed, ObservedParams, Observer, Waits};
 pub use pinned::Pinned;

@@ -32,6 +32,7 @@ use super::select::{Notices, Watchers};
 use super::wait_queue::{Facts, Grant, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::{Interrupts, Waker};
+use crate::thread::preemption_point;
 use crate::time::with_timeout;
 
 /// The lists of waiters, and of watchers.
@@ -200,6 +201,7 @@ impl<T> Sender<T> {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        preemption_point();
         if self.0.bound == 0 {
             return SendBranch::new(self, value).perform();
         }
@@ -338,6 +340,7 @@ impl<T> Receiver<T> {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn recv(&self) -> Result<T, RecvError> {
+        preemption_point();
         if self.0.bound == 0 {
             return RecvBranch::new(self).perform();
         }

@@ -22,6 +22,7 @@ use super::wait_queue::{Facts, Locked, Primitive, WaitQueue, holder};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
+use crate::thread::preemption_point;
 
 struct LockState {
     locked: bool,
@@ -129,6 +130,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Context: any thread or fiber; may suspend.
     #[inline]
     pub fn lock(&self) -> io::Result<MutexGuard<'_, T>> {
+        preemption_point();
         match self.try_lock() {
             Some(guard) => Ok(guard),
             None => Ok(self.lock_slowly(Interrupts::Allowed)?),

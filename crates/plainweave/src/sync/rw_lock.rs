@@ -38,6 +38,7 @@ use super::wait_queue::{self, Facts, Grant, Grants, Primitive, WaitQueue, holder
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
+use crate::thread::preemption_point;
 
 /// The lists of waiters.
 const READERS: usize = 0;
@@ -165,6 +166,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Context: any thread or fiber; may suspend.
     #[inline]
     pub fn read(&self) -> io::Result<RwLockReadGuard<'_, T>> {
+        preemption_point();
         self.lock_to_read(Interrupts::Allowed)?;
         Ok(RwLockReadGuard(self))
     }
@@ -177,6 +179,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Context: any thread or fiber; may suspend.
     #[inline]
     pub fn write(&self) -> io::Result<RwLockWriteGuard<'_, T>> {
+        preemption_point();
         self.lock_to_write(Interrupts::Allowed)?;
         Ok(RwLockWriteGuard(self))
     }

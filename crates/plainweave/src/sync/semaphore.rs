@@ -22,6 +22,7 @@ use super::select::Watchers;
 use super::wait_queue::{self, Entry, Facts, Grant, Primitive, WaitQueue, Waited};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::{Interrupts, Waker};
+use crate::thread::preemption_point;
 
 /// The tag that a waiter finds when the semaphore was closed. Nobody waits for 0 permits.
 const CLOSED: u32 = 0;
@@ -129,6 +130,7 @@ impl Semaphore {
     // Inlined into the caller's own frame: see the head of `sched/wait`.
     #[inline(always)]
     pub fn acquire(&self) -> io::Result<Permit<'_>> {
+        preemption_point();
         self.take(1)?;
         Ok(Permit {
             semaphore: self,
@@ -144,6 +146,7 @@ impl Semaphore {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn acquire_many(&self, count: u32) -> io::Result<Permit<'_>> {
+        preemption_point();
         self.take(count)?;
         Ok(Permit {
             semaphore: self,

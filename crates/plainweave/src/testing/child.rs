@@ -5,12 +5,13 @@ use std::process::{ExitCode, Termination, exit};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::{BEGINS, Case, FAILED, FAILS, LINE_END, MARK};
 use crate::dump::Options;
+use crate::io::probe::Io;
 use crate::panics::name_panics;
 use crate::runtime::Runtime;
 use crate::sched::closure::UNSEEN_PANICS;
@@ -22,6 +23,8 @@ use crate::watchdog::deadlock::Deadlock;
 const SETTLE: Duration = Duration::from_millis(200);
 /// How long they may take once they are cancelled.
 const CANCELLED: Duration = Duration::from_secs(10);
+/// The variable that names the one seed to run a test with.
+const SEED: &str = "PLAINWEAVE_SEED";
 /// How long a dump may take.
 const DUMP: Duration = Duration::from_secs(3);
 
@@ -43,12 +46,45 @@ pub(super) fn run<R: Termination + 'static>(case: Case, body: fn() -> R) -> ! {
     }
 }
 
-/// Runs the test in this process.
+/// Runs the test in this process, with each of its seeds.
 ///
 /// # Errors
 /// It fails; the text says why.
 pub(super) fn judged<R: Termination + 'static>(case: Case, body: fn() -> R) -> Result<(), String> {
     name_panics();
+    let Some(first) = case.builder.virtual_seed() else {
+        return judged_once(case, body, Instant::now());
+    };
+    let began = Instant::now();
+    let (first, count) = match std::env::var(SEED) {
+        Err(_) => (first, case.seeds),
+        Ok(text) => (
+            text.parse()
+                .map_err(|_| format!("{SEED}={text}: not a seed"))?,
+            1,
+        ),
+    };
+
+    for seed in (0..count).map(|nth| first.wrapping_add(nth)) {
+        let case = Case {
+            builder: case.builder.clone().io(Io::Sim { seed }),
+            ..case
+        };
+        let name = case.name;
+        judged_once(case, body, began).map_err(|why| match count {
+            1 => why,
+            _ => format!("{why}\nthis was seed {seed}: {SEED}={seed} runs {name} with it alone"),
+        })?;
+    }
+    Ok(())
+}
+
+/// Runs it with one seed; the time counts since `began`.
+fn judged_once<R: Termination + 'static>(
+    case: Case,
+    body: fn() -> R,
+    began: Instant,
+) -> Result<(), String> {
     let unseen = UNSEEN_PANICS.load(Ordering::Relaxed);
     let (ended, end) = channel::<Option<String>>();
     let stuck = Mutex::new(ended.clone());
@@ -73,7 +109,7 @@ pub(super) fn judged<R: Termination + 'static>(case: Case, body: fn() -> R) -> R
 
     let waits = runtime.pool.caller_waits(|| Awaited::Fiber(fiber.handle()));
     // In real time, whatever the driver's is.
-    let end = end.recv_timeout(case.timeout);
+    let end = end.recv_timeout(case.timeout.saturating_sub(began.elapsed()));
     drop(waits);
     match end {
         Ok(None) => {}

@@ -4,8 +4,10 @@
 #![expect(clippy::print_stdout, reason = "what tests print is captured")]
 
 use std::process::{Command, Output};
+use std::sync::Arc;
 use std::time::Duration;
 
+use plainweave::sync::Mutex;
 use plainweave::sync::channel::bounded;
 use plainweave::time::sleep;
 use plainweave::{Builder, spawn};
@@ -43,6 +45,12 @@ fn settings_are_taken() -> Result<(), Box<dyn std::error::Error>> {
 /// An hour takes no time.
 #[plainweave::test(io = "sim", timeout = "30s")]
 fn time_is_simulated() {
+    sleep(Duration::from_secs(3600)).expect("not cancelled");
+}
+
+/// Each seed is a runtime of its own.
+#[plainweave::test(io = "sim", seeds = 100)]
+fn seeds_are_taken() {
     sleep(Duration::from_secs(3600)).expect("not cancelled");
 }
 
@@ -84,6 +92,26 @@ mod subjects {
         sleep(Duration::from_secs(7200)).expect("not cancelled");
         let _ = other.join();
         drop(sender);
+    }
+
+    /// Between the look and the step another may come, by some seeds.
+    #[plainweave::test(io = "sim", seeds = 100)]
+    #[ignore = "run by its test"]
+    fn checks_then_acts() {
+        let tickets = Arc::new(Mutex::new(1));
+        let buy = |_| {
+            let tickets = Arc::clone(&tickets);
+            spawn(move || {
+                if *tickets.lock().expect("not cancelled") > 0 {
+                    *tickets.lock().expect("not cancelled") -= 1;
+                }
+            })
+        };
+        let buyers: Vec<_> = (0..2).map(buy).collect();
+        buyers
+            .into_iter()
+            .for_each(|buyer| buyer.join().expect("no panic"));
+        assert_eq!(*tickets.lock().expect("not cancelled"), 0, "sold twice");
     }
 
     /// No fiber runs that could be asked anything.
@@ -151,15 +179,7 @@ mod subjects {
 
 /// Runs one of them as a user would.
 fn subject(name: &str, args: &[&str], inline: bool) -> (bool, String) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([
-        &format!("attributes::subjects::{name}"),
-        "--exact",
-        "--ignored",
-    ]);
-    command.args(args).env_remove("RUST_BACKTRACE");
-    // This may be a child itself.
-    command.env_remove("PLAINWEAVE_TEST_CHILD");
+    let mut command = command_of(name, args);
     command.envs(inline.then_some(("PLAINWEAVE_TEST", "inline")));
     let Output {
         status,
@@ -171,6 +191,19 @@ fn subject(name: &str, args: &[&str], inline: bool) -> (bool, String) {
         status.success(),
         String::from_utf8_lossy(&text).into_owned(),
     )
+}
+
+fn command_of(name: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([
+        &format!("attributes::subjects::{name}"),
+        "--exact",
+        "--ignored",
+    ]);
+    command.args(args).env_remove("RUST_BACKTRACE");
+    // This may be a child itself.
+    command.env_remove("PLAINWEAVE_TEST_CHILD");
+    command
 }
 
 #[track_caller]
@@ -189,7 +222,10 @@ fn failures_say_why() {
     fails("hangs", &["about to wait", late, "waits-for-ever"]);
     fails("spins", &[late]);
     let began = std::time::Instant::now();
-    fails("waits_for_ever", &["gets-nothing", "fibers wait", "to receive"]);
+    fails(
+        "waits_for_ever",
+        &["gets-nothing", "fibers wait", "to receive"],
+    );
     assert!(began.elapsed() < Duration::from_secs(50), "at once");
     let unseen = "a fiber panicked that nobody has joined";
     fails(
@@ -206,6 +242,34 @@ fn failures_say_why() {
         "has_no_policy",
         &["the runtime cannot start", "no-such-policy"],
     );
+}
+
+/// What depends on the order fails by some seed, which is said, and by that one each time.
+#[test]
+fn a_seed_is_found_and_fails_again() {
+    let (passed, text) = subject("checks_then_acts", &[], false);
+    assert!(!passed && text.contains("sold twice"), "{text}");
+    let at = text.find("PLAINWEAVE_SEED=").expect("a seed");
+    let seed = text[at..].split(' ').next().expect("a word");
+    let (name, value) = seed.split_once('=').expect("a value");
+
+    let again = |value: &str| {
+        let mut command = command_of("checks_then_acts", &[]);
+        let output = command.env(name, value).output().unwrap();
+        (
+            output.status.success(),
+            [output.stdout, output.stderr].concat(),
+        )
+    };
+    for _ in 0..5 {
+        let (passed, text) = again(value);
+        let text = String::from_utf8_lossy(&text);
+        assert!(!passed && text.contains("sold twice"), "{text}");
+    }
+    let passed = (0..20).filter(|seed| again(&seed.to_string()).0).count();
+    assert!(passed > 0, "by some it is not found");
+    let (passed, text) = again("nonsense");
+    assert!(!passed && String::from_utf8_lossy(&text).contains("not a seed"));
 }
 
 /// In one process, for a debugger, what can be judged is judged.

@@ -3,9 +3,11 @@
 use std::cell::RefCell;
 use std::io::ErrorKind;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::*;
+use plainweave::sync::Mutex;
 use plainweave::{Io, Runtime, time};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -212,6 +214,107 @@ fn a_seed_gives_the_same_trace_each_time() {
                 }
             }
             assert_ne!(trace(policy, 1), trace(policy, 2));
+        }
+    });
+}
+
+/// Bugs that some schedules show: for each, the name, and a program that panics where it is shown.
+const PLANTED: [(&str, fn()); 6] = [
+    ("check, then act", || {
+        let left = Arc::new(Mutex::new(1));
+        both(&left, |left| {
+            if *left.lock().expect("free") > 0 {
+                *left.lock().expect("free") -= 1;
+            }
+        });
+        assert_eq!(*left.lock().expect("free"), 0);
+    }),
+    ("a lost update", || {
+        let sum = Arc::new(Mutex::new(0));
+        both(&sum, |sum| {
+            let before = *sum.lock().expect("free");
+            *sum.lock().expect("free") = before + 1;
+        });
+        assert_eq!(*sum.lock().expect("free"), 2);
+    }),
+    ("a place taken twice", || {
+        let pool = Arc::new(Mutex::new(vec![1, 2]));
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        both(&(pool, taken.clone()), |(pool, taken)| {
+            let last = *pool.lock().expect("free").last().expect("one for each");
+            pool.lock().expect("free").pop();
+            taken.lock().expect("free").push(last);
+        });
+        let mut taken = taken.lock().expect("free").clone();
+        taken.sort_unstable();
+        assert_eq!(taken, [1, 2]);
+    }),
+    ("released twice", || {
+        let permits = Arc::new(Mutex::new((0, false)));
+        both(&permits, |permits| {
+            let is_released = permits.lock().expect("free").1;
+            if !is_released {
+                let mut permits = permits.lock().expect("free");
+                *permits = (permits.0 + 1, true);
+            }
+        });
+        assert_eq!(permits.lock().expect("free").0, 1);
+    }),
+    ("a message before its answer is awaited", || {
+        let waits = Arc::new(Mutex::new(false));
+        let heard = Arc::new(Mutex::new(false));
+        let (calls, heard_too) = (waits.clone(), heard.clone());
+        let caller = plainweave::spawn(move || {
+            if *calls.lock().expect("free") {
+                *heard_too.lock().expect("free") = true;
+            }
+        });
+        *waits.lock().expect("free") = true;
+        caller.join().expect("no panic");
+        assert!(*heard.lock().expect("free"), "nobody called");
+    }),
+    ("locks in two orders", || {
+        let locks = Arc::new((Mutex::new(0), Mutex::new(0)));
+        let other = locks.clone();
+        let turned = plainweave::spawn(move || {
+            let _second = other.1.lock().expect("free");
+            let first = time::with_timeout(ms(1), || other.0.lock().map(drop));
+            first.expect("no deadlock");
+        });
+        let first = locks.0.lock().expect("free");
+        let second = time::with_timeout(ms(2), || locks.1.lock().map(drop));
+        drop(first);
+        second.expect("no deadlock");
+        turned.join().expect("no panic");
+    }),
+];
+
+/// Has two fibers do the same.
+fn both<T: Clone + Send + 'static>(with: &T, act: fn(&T)) {
+    let spawn = |_| {
+        let with = with.clone();
+        plainweave::spawn(move || act(&with))
+    };
+    let fibers: Vec<_> = (0..2).map(spawn).collect();
+    fibers
+        .into_iter()
+        .for_each(|fiber| fiber.join().expect("no panic"));
+}
+
+/// Before each lock another fiber may go on, by chance: so each is found, and not by all seeds.
+#[test]
+fn schedules_by_chance_show_what_depends_on_them() {
+    unless_it_hangs("schedules_by_chance_show_what_depends_on_them", || {
+        for (bug, program) in PLANTED {
+            let shows = |seed| {
+                let builder = Runtime::builder().io(Io::Sim { seed });
+                let runtime = builder.policy("local-fifo:order=random").build();
+                let runtime = runtime.expect("a runtime");
+                runtime.spawn(program).join().is_err()
+            };
+            let found: Vec<u64> = (0..100).filter(|&seed| shows(seed)).collect();
+            assert!((1..100).contains(&found.len()), "{bug}: {found:?}");
+            assert!(shows(found[0]), "{bug}: a seed shows it each time");
         }
     });
 }

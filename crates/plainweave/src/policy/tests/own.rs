@@ -710,7 +710,7 @@ fn who_is_overtaken_for_long_is_counted_each_time() {
     let observer = Observer::by_loop_clock();
     let params = ObservedParams {
         policy: LocalParams {
-            lifo: true,
+            order: TakeOrder::Lifo,
             ..LocalParams::default()
         },
         observer,
