@@ -62,8 +62,8 @@ pub fn main(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// The other options are those of [`macro@main`]; `workers` is 2 unless given, and `io = "sim"`
 /// has one, with simulated time. `#[should_panic]` and `#[ignore]` work as for any test.
 ///
-/// `io = "sim", seeds = 1000` runs the test a thousand times, each with a schedule of its own: before
-/// each lock, message and permit any fiber that is ready may go on (policy
+/// `io = "sim", seeds = 1000` runs the test a thousand times, each with a schedule of its own:
+/// before each lock, message and permit any fiber that is ready may go on (policy
 /// `local-fifo:order=random`; in builds with debug assertions). The failure says the seed, and
 /// `PLAINWEAVE_SEED=17` runs the test with that one alone.
 ///

@@ -59,7 +59,7 @@
 //! | `thread::sleep` | [`time::sleep`] |
 //! | `thread::current`, `park`, `unpark`, `yield_now` | [`current`], [`park`], [`Fiber::unpark`], [`yield_now`] |
 //! | `thread_local!` | the same: each fiber has its own, as if it were a thread |
-//! | `net`, `os::unix::net` | [`net`]: TCP, UDP, Unix sockets, any descriptor by [`net::Readiness`] |
+//! | `net`, `os::unix::net` | [`net`]: TCP, UDP, Unix; any descriptor: [`net::Readiness`] |
 //! | `set_read_timeout` | [`time::with_timeout`], around any number of calls |
 //! | `sync`: `Mutex`, `RwLock`, `Condvar`, `OnceLock` and so on | [`sync`], under the same names |
 //! | `sync::mpsc` | [`sync::channel`], with any number of receivers |

@@ -508,8 +508,8 @@ pub fn yield_now() {
     yield_as(Switch::Yield);
 }
 
-/// Lets any fiber go on that is ready, before this one does what others may see: on virtual time, in
-/// builds with debug assertions. Nothing otherwise. So a test finds what depends on the order of
+/// Lets any fiber go on that is ready, before this one does what others may see: on virtual time,
+/// in builds with debug assertions. Nothing otherwise. So a test finds what depends on the order of
 /// two such steps, which without it only a wait in between would show.
 #[inline(always)]
 pub(crate) fn preemption_point() {

@@ -2,9 +2,9 @@
 //! `unsafe`.
 //!
 //! Time is nanoseconds since the runtime's epoch, counted in **ticks** of 2^17 ns (131 us), or of
-//! one on virtual time, where nothing is late ([`Wheel::exact`]). A deadline belongs to the first tick that starts at or after it, and fires when the clock has
-//! reached that tick's start: so never early, and less than one tick late (plus the caller's
-//! polling delay).
+//! one on virtual time, where nothing is late ([`Wheel::exact`]). A deadline belongs to the first
+//! tick that starts at or after it, and fires when the clock has reached that tick's start: so
+//! never early, and less than one tick late (plus the caller's polling delay).
 //!
 //! **Levels.** Write a tick in base 64. An entry is at the level of the *highest digit in which its
 //! tick differs from `current`*, in the slot that this digit names. Eight levels cover every `u64`
@@ -12,8 +12,8 @@
 //! clamping and no list of far timers, at the price of 3 KiB of slot heads.
 //!
 //! ```text
-//!   current = .. 0  3 17        tick .. 0  3 40  differs in digit 0: level 0, slot 40, fires at its tick
-//!                               tick .. 0  9 05  differs in digit 1: level 1, slot 9, sorted again at .. 0 9 00
+//! current = .. 0  3 17        tick .. 0  3 40  differs in digit 0: level 0, slot 40, fires at its
+//! tick tick .. 0  9 05  differs in digit 1: level 1, slot 9, sorted again at .. 0 9 00
 //! ```
 //!
 //! **Invariants.** (1) All entries of a level agree with `current` in the digits above it, and

@@ -1,5 +1,5 @@
-//! What `std` blocks for beside streams: reads of a file, datagrams, children. Beside threads, Tokio
-//! and raw loops.
+//! What `std` blocks for beside streams: reads of a file, datagrams, children. Beside threads,
+//! Tokio and raw loops.
 //!
 //! * `cached-N`, `uncached-N`: N streams read blocks of 4 KiB of one file in random order, each
 //!   block once, with the file in the page cache or without. The limit is `pread` by this thread,
@@ -14,19 +14,20 @@
 
 mod children; // Children that are waited for.
 mod datagrams; // Datagrams that are sent back.
-mod reads; // Reads of a file.
+mod file; // A file whose blocks are read.
+mod reads; // Reads of it, by some streams at once.
 mod ring; // The same by a raw ring.
+mod turn; // What one turn of a system is.
 
 use std::num::NonZeroUsize;
 
 use anyhow::ensure;
 use clap::Args;
-use plainweave::{Io, Runtime};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::harness::experiment::{Cases, Common};
 use crate::harness::report::{self, Failures, Report};
 use crate::harness::sample::{Origin, Row};
+use turn::{Systems, Turn};
 
 /// Reads of a file, datagrams and children: beside threads, Tokio and raw loops.
 #[derive(Args, Debug)]
@@ -70,22 +71,6 @@ const CASES: [(&str, &str); 12] = [
     ("look-alike", "the limit of `cached-1`, twice: the noise"),
 ];
 
-/// A system's figures of one turn: metric, unit, value. The first is what ratios are of.
-type Turn = Vec<(&'static str, &'static str, f64)>;
-
-/// What measures one turn of a system.
-type Measure<'a> = Box<dyn Fn() -> anyhow::Result<Turn> + 'a>;
-
-/// The systems of a case; the limit comes last.
-type Systems<'a> = Vec<(&'static str, Measure<'a>)>;
-
-/// The default runtime with one worker, and the same on epoll.
-const RUNTIMES: [(&str, Io); 2] = [("plainweave", Io::Auto), ("plainweave-epoll", Io::Epoll)];
-
-fn runtime(io: Io) -> anyhow::Result<Runtime> {
-    Ok(Runtime::builder().workers(1).io(io).build()?)
-}
-
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.common.list {
         CASES
@@ -95,7 +80,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
 
     flags.cases.check(CASES.iter().map(|(name, _)| *name))?;
-    let file = reads::Blocks::new(flags.blocks.get())?;
+    let file = file::Blocks::new(flags.blocks.get())?;
     let mut failures = Failures::begin()?;
     let mut rows = Vec::new();
 
@@ -105,6 +90,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             "children" => children::systems(flags.children.get()),
             case => reads::systems(case, &file),
         };
+
         let measured = failures.catch(case, || rounds(case, &systems, flags.runs.get()));
         rows.extend(measured.unwrap_or_default());
     }
@@ -168,10 +154,4 @@ fn rounds(case: &str, systems: &Systems<'_>, runs: usize) -> anyhow::Result<Vec<
         }
     }
     Ok(rows)
-}
-
-/// The CPU time of this process in nanoseconds, with that of threads that have ended.
-fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }

@@ -8,6 +8,7 @@ mod report;
 mod resume;
 #[path = "../../../plainweave/tests/common/skip.rs"]
 mod skip;
+mod std_io;
 mod tiny;
 mod trace_svg;
 mod web;

@@ -8,7 +8,7 @@ use crate::{installed, skip};
 
 const COLUMNS: &str = "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs";
 
-fn run(args: &[&str]) -> (Option<i32>, String) {
+pub(crate) fn run(args: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_plainweave-bench"))
         .args(args)
         .output()
@@ -31,7 +31,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// Runs an experiment and gives the rows of its CSV.
-fn rows(experiment: &str, args: &[&str]) -> Vec<Vec<String>> {
+pub(crate) fn rows(experiment: &str, args: &[&str]) -> Vec<Vec<String>> {
     rows_in(experiment, experiment, args)
 }
 
@@ -498,53 +498,6 @@ fn echo() {
     let has = |metric: &str| rows.iter().any(|r| r[4] == metric);
     let ring = systems.contains(&"plainweave uring");
     assert!(has("ratio_to_raw") && has("ratio_to_raw_uring") == ring);
-}
-
-/// Readers look at the blocks, and peers at the datagrams.
-#[test]
-fn std_io() {
-    let cases = "cached-1,cached-16,uncached-1,uncached-64,datagrams,children,look-alike";
-    let args = [
-        "--runs",
-        "2",
-        "--blocks",
-        "300",
-        "--datagrams",
-        "300",
-        "--children",
-        "20",
-        "--cases",
-        cases,
-    ];
-    let rows = rows("std-io", &args);
-    let has = |case: &str, system: &str, metric: &str| {
-        rows.iter().any(|row| {
-            (&*row[1], &*row[2], &*row[4]) == (case, system, metric)
-                && row[6].parse::<f64>().unwrap() > 0.0
-        })
-    };
-    for case in cases.split(',') {
-        let systems: &[_] = match case {
-            "look-alike" => &["again"],
-            "children" => &["plainweave", "plainweave-epoll", "again", "limit"],
-            "datagrams" => &["plainweave", "plainweave-epoll", "tokio", "thread", "limit"],
-            _ => &[
-                "plainweave",
-                "plainweave-epoll",
-                "tokio",
-                "threads",
-                "limit",
-            ],
-        };
-        for system in systems {
-            assert!(
-                has(case, system, "ratio_to_limit"),
-                "{case} {system}: {rows:?}"
-            );
-        }
-    }
-    let (code, text) = run(&["std-io", "--cases", "nonsense"]);
-    assert!(code == Some(1) && text.contains("uncached-64"), "{text}");
 }
 
 /// A load that is over at once.

@@ -109,6 +109,7 @@ fn contents(mut source: &File, mut target: &File, left: &AtomicBool) -> io::Resu
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
+
         target.write_all(&buffer[..n])?;
         copied += n as u64;
     }

@@ -34,6 +34,7 @@ pub fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
             fetched: VecDeque::new(),
             ended: false,
         };
+
         reader.fetch();
         Ok(ReadDir(Some(reader)))
     };
@@ -56,6 +57,7 @@ impl Reader {
                 self.ended = true;
                 return;
             };
+
             self.fetched.push_back(entry.map(DirEntry::new));
         }
     }
@@ -73,6 +75,7 @@ impl Iterator for ReadDir {
                 reader.fetch();
                 reader
             };
+
             match blocking(fetch) {
                 Ok(more) => reader = more,
                 Err(error) => return Some(Err(error)),
@@ -126,8 +129,8 @@ impl DirEntry {
         self.entry.ino()
     }
 
-    /// Returns what the entry is; follows no links. Does not wait, unless that failed when the entry
-    /// was read.
+    /// Returns what the entry is; follows no links. Does not wait, unless that failed when the
+    /// entry was read.
     ///
     /// # Errors
     /// As for [`File::open`](super::File::open).
@@ -153,6 +156,7 @@ impl DirEntry {
         if !is_on_fiber() {
             return call(&self.entry);
         }
+
         let entry = Arc::clone(&self.entry);
         blocking(move || call(&entry))?
     }

@@ -42,8 +42,9 @@ const LOCK_TRIES: std::ops::RangeInclusive<Duration> =
 
 /// An open file, as `std`'s type of that name. Clones share its position.
 ///
-/// A call moves at most 1 MiB, and a read may end where the next page is not cached. A fiber that is cancelled, or late, while the ring does its call has
-/// the kernel asked to end that, and waits for it: a disk may take its time.
+/// A call moves at most 1 MiB, and a read may end where the next page is not cached. A fiber that
+/// is cancelled, or late, while the ring does its call has the kernel asked to end that, and waits
+/// for it: a disk may take its time.
 ///
 /// What has no position (a pipe, a terminal) is an error to read: see
 /// [`PipeReader`](crate::pipe::PipeReader).
@@ -156,6 +157,7 @@ impl File {
             Ok(shared) => shared.file,
             Err(shared) => shared.file.try_clone()?,
         };
+
         match rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(position)) {
             Ok(_) | Err(Errno::SPIPE) => Ok(file),
             Err(error) => Err(error.into()),
@@ -299,6 +301,7 @@ impl File {
                 Err(TryLockError::Error(error)) => return Err(error),
                 Err(TryLockError::WouldBlock) => time::sleep(pause)?,
             }
+
             pause = (pause * 2).min(*LOCK_TRIES.end());
         }
     }
@@ -314,12 +317,14 @@ impl File {
             self.check()?;
             return self.0.file.read_at(buf, offset);
         }
+
         let mut slice = [IoSliceMut::new(buf)];
         let call = FileCall::Read {
             buf: slice[0].as_mut_ptr(),
             len: len as u32,
             offset,
         };
+
         // SAFETY: the call is for that buffer.
         unsafe { self.read_slices(&mut slice, &call, offset) }
     }
@@ -327,7 +332,8 @@ impl File {
     /// Reads at a position until `buf` is full.
     ///
     /// # Errors
-    /// As for [`Self::open`]; [`io::ErrorKind::UnexpectedEof`]: how much was read then is not known.
+    /// As for [`Self::open`]; [`io::ErrorKind::UnexpectedEof`]: how much was read then is not
+    /// known.
     pub fn read_exact_at(&self, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
         while !buf.is_empty() {
             match self.read_at(buf, offset) {
@@ -355,6 +361,7 @@ impl File {
             let first = bufs.iter_mut().find(|buf| !buf.is_empty());
             return self.read_at(first.expect("not all are empty"), offset);
         }
+
         if !is_on_fiber() {
             self.check()?;
             return Ok(preadv2(
@@ -371,6 +378,7 @@ impl File {
             count: count as u32,
             offset,
         };
+
         // SAFETY: the call is for these buffers.
         unsafe { self.read_slices(bufs, &call, offset) }
     }
@@ -390,6 +398,7 @@ impl File {
         if let Some(n) = at_once(&self.0.reads_now, now) {
             return Ok(n);
         }
+
         // SAFETY: the buffers live across the call, and nobody else has them.
         if let Some(result) = unsafe { self.by_ring(call) } {
             return result.map(|n| n as usize);
@@ -402,6 +411,7 @@ impl File {
             owned.truncate(n);
             Ok(owned)
         })?;
+
         let mut rest = &read[..];
         for buf in bufs {
             let n = rest.len().min(buf.len());
@@ -422,11 +432,13 @@ impl File {
             self.check()?;
             return self.0.file.write_at(buf, offset);
         }
+
         let call = FileCall::Write {
             buf: buf.as_ptr(),
             len: buf.len() as u32,
             offset,
         };
+
         // SAFETY: the call is for that buffer.
         unsafe { self.write_slices(&[IoSlice::new(buf)], &call, offset) }
     }
@@ -460,6 +472,7 @@ impl File {
             let first = bufs.iter().find(|buf| !buf.is_empty());
             return self.write_at(first.expect("not all are empty"), offset);
         }
+
         if !is_on_fiber() {
             self.check()?;
             let written = pwritev2(&self.0.file, bufs, offset, ReadWriteFlags::empty());
@@ -472,6 +485,7 @@ impl File {
             count: bufs.len() as u32,
             offset,
         };
+
         // SAFETY: the call is for these buffers.
         unsafe { self.write_slices(bufs, &call, offset) }
     }
@@ -491,6 +505,7 @@ impl File {
         if let Some(n) = at_once(&self.0.writes_now, now) {
             return Ok(n);
         }
+
         // SAFETY: the buffers live across the call.
         if let Some(result) = unsafe { self.by_ring(call) } {
             return result.map(|n| n as usize);
@@ -501,6 +516,7 @@ impl File {
             let room = PIECE_ON_POOL - owned.len();
             owned.extend_from_slice(&buf[..buf.len().min(room)]);
         }
+
         self.on_pool(move |mut file| match offset {
             OWN_POSITION => file.write(&owned),
             offset => file.write_at(&owned, offset),
@@ -515,6 +531,7 @@ impl File {
             *position = rustix::fs::tell(&self.0.file).unwrap_or(*position);
             return Ok(n);
         }
+
         let n = write(self, *position)?;
         *position += n as u64;
         Ok(n)
@@ -531,6 +548,7 @@ impl File {
         if self.0.has_position {
             return Ok(());
         }
+
         let text = "this file has no position (a pipe, a terminal, a socket): open it as \
                     plainweave::pipe::PipeReader or PipeWriter, or wait with net::Readiness";
         Err(io::Error::new(io::ErrorKind::NotSeekable, text))
@@ -553,6 +571,7 @@ impl File {
         if !is_on_fiber() {
             return call(&self.0.file);
         }
+
         let shared = Arc::clone(&self.0);
         blocking(move || call(&shared.file))?
     }

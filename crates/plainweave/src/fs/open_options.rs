@@ -15,7 +15,7 @@ use crate::io::file_call::FileCall;
 /// use std::io::Write;
 /// use plainweave::fs::OpenOptions;
 ///
-/// # let path = std::env::temp_dir().join(format!("plainweave-doc-options-{}", std::process::id()));
+/// # let path = std::env::temp_dir().join(format!("plainweave-doc-opt-{}", std::process::id()));
 /// plainweave::run(|| {
 ///     let mut log = OpenOptions::new().append(true).create(true).open(&path).unwrap();
 ///     log.write_all(b"a line\n").unwrap();
@@ -124,6 +124,7 @@ impl OpenOptions {
             flags,
             mode: self.mode,
         };
+
         // SAFETY: a result that is no error is a new descriptor, which nobody else has.
         let opened = |fd: u32| unsafe { OwnedFd::from_raw_fd(fd.cast_signed()) }.into();
         let file = on_path(&path, call, opened, move |path| options.open(path))?;
@@ -146,6 +147,7 @@ impl OpenOptions {
             (true, false) => true,
             (false, false) => !self.truncate && !self.create && !self.create_new,
         };
+
         if !allowed {
             return None;
         }
@@ -157,6 +159,7 @@ impl OpenOptions {
             (false, false, true) => libc::O_TRUNC,
             (false, false, false) => 0,
         };
+
         let custom = self.custom_flags & !libc::O_ACCMODE;
         Some(libc::O_CLOEXEC | access | creation | custom)
     }

@@ -6,8 +6,8 @@
 //!
 //! * While a job of the blocking pool is under way the clock is *held*: the job's real time is no
 //!   virtual time, and no timer overtakes it.
-//! * A fiber that yields until the clock has moved on would do so for ever. After [`SPINS`] looks at
-//!   one moment the clock moves a little at each further one, until the next jump.
+//! * A fiber that yields until the clock has moved on would do so for ever. After [`SPINS`] looks
+//!   at one moment the clock moves a little at each further one, until the next jump.
 //!
 //! `Wait::Forever` really waits, in poll(2): only a thread outside the simulation can end it.
 //!
@@ -62,6 +62,7 @@ impl Sim {
             if woken {
                 self.wakeup.clear();
             }
+
             if woken || limit.is_some() {
                 return Ok(woken);
             }
@@ -77,11 +78,13 @@ impl Sim {
             if self.woken(Some(limit))? {
                 return Ok(true);
             }
+
             if !held {
                 self.now = self.now.max(time);
                 self.looks = 0;
                 return Ok(false);
             }
+
             limit = HELD_LOOK;
         }
     }
@@ -131,6 +134,7 @@ impl Driver for Sim {
                 if self.looks > SPINS {
                     self.now = self.now.saturating_add(SPIN_COST);
                 }
+
                 self.woken(Some(Duration::ZERO))
             }
         }

@@ -1,5 +1,5 @@
-//! Each worker by itself, first in, first out, last in, first out or by chance; nobody steals. The baseline of
-//! every stealing scheduler, and what a process (or an event loop) per core does.
+//! Each worker by itself, first in, first out, last in, first out or by chance; nobody steals. The
+//! baseline of every stealing scheduler, and what a process (or an event loop) per core does.
 //!
 //! For it: no shared word is touched but to hand over what comes from elsewhere; data stays where
 //! it is. Against it: a worker may have a thousand tasks while its neighbour sleeps. New tasks stay

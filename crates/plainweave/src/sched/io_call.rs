@@ -138,8 +138,8 @@ pub(crate) unsafe fn perform_now(source: &Source, op: Op) -> io::Result<u32> {
 /// `None` if the caller is to make it in another way: it is no fiber, or its driver has no such
 /// call.
 ///
-/// A fiber that is cancelled meanwhile, or late, has the kernel asked to end the call, and waits for
-/// that: a disk may take its time.
+/// A fiber that is cancelled meanwhile, or late, has the kernel asked to end the call, and waits
+/// for that: a disk may take its time.
 ///
 /// # Safety
 /// The pointers in `call` are valid until this returns.

@@ -70,6 +70,7 @@ pub(super) fn judged<R: Termination + 'static>(case: Case, body: fn() -> R) -> R
             builder: case.builder.clone().io(Io::Sim { seed }),
             ..case
         };
+
         let name = case.name;
         judged_once(case, body, began).map_err(|why| match count {
             1 => why,

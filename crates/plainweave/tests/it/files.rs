@@ -54,6 +54,7 @@ fn options_are_those_of_std(setup: Setup) {
                 if exists {
                     fs::write(&path, "before").expect("written");
                 }
+
                 let opened = match whose {
                     "ours" => OpenOptions::new()
                         .read(is(0))
@@ -81,8 +82,10 @@ fn options_are_those_of_std(setup: Setup) {
                     let metadata = metadata.expect("of an open file");
                     (written, metadata.permissions().mode(), metadata.len())
                 });
+
                 (seen(opened), fs::read(&path).ok())
             });
+
             assert_eq!(outcomes[0], outcomes[1], "{bits:06b}, {exists}");
         }
     });
@@ -116,7 +119,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..40)
 }
 
-/// Reads until `buf` is full or the file ends: a read may give less, where a page is not cached say.
+/// Reads until `buf` is full or the file ends: a read may give less, where a page is not cached
+/// say.
 fn filled(
     buf: &mut [u8],
     mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
@@ -161,6 +165,7 @@ fn walk<F: Read + Write + Seek>(
             Step::SetLen(len) => seen(set_len(file, *len).map(|()| 0)),
             Step::ToEnd => seen(file.read_to_end(&mut buf).map(|n| n as u64)),
         };
+
         let at = file.stream_position().expect("a position");
         format!("{step:?}: {outcome:?}, at {at}, {buf:?}")
     };
@@ -201,6 +206,7 @@ fn a_file_does_what_one_of_std_does(setup: Setup) {
                 File::set_len,
             )
         });
+
         prop_assert_eq!(found, expected);
         prop_assert_eq!(
             fs::read(ours).expect("read"),
@@ -242,6 +248,7 @@ fn clones_share_a_position(setup: Setup) {
                 }
             })
         };
+
         let readers: Vec<_> = (0..8).map(reads).collect();
         let sums = readers
             .into_iter()
@@ -286,6 +293,7 @@ fn vectored_calls_use_all_buffers(setup: Setup) {
             IoSlice::new(b""),
             IoSlice::new(b"three"),
         ];
+
         assert_eq!(file.write_vectored(&parts).expect("written"), 8);
         assert_eq!(file.write_vectored_at(&parts, 8).expect("written"), 8);
 
@@ -359,6 +367,7 @@ fn paths_are_handled_as_by_std(setup: Setup) {
         for name in ["file", "other"] {
             fs::write(directory.join(name), name).expect("written");
         }
+
         fs::write(directory.join("binary"), [0xff, 0xfe]).expect("written");
         std::os::unix::fs::symlink("file", directory.join("link")).expect("linked");
         std::os::unix::fs::symlink("nowhere", directory.join("dangling")).expect("linked");
@@ -369,6 +378,7 @@ fn paths_are_handled_as_by_std(setup: Setup) {
         let Ok(entries) = fs::read_dir(directory) else {
             return vec!["it has gone".into()];
         };
+
         for entry in entries {
             let entry = entry.expect("an entry");
             let kind = entry.file_type().expect("a kind");
@@ -377,6 +387,7 @@ fn paths_are_handled_as_by_std(setup: Setup) {
                 all.extend(left(&entry.path()));
             }
         }
+
         all.sort();
         all
     }
@@ -395,6 +406,7 @@ fn paths_are_handled_as_by_std(setup: Setup) {
             "zero\0byte",
             "",
         ];
+
         for (name, (call, ours, theirs)) in names
             .iter()
             .flat_map(|name| calls.iter().map(move |call| (name, call)))
@@ -408,6 +420,7 @@ fn paths_are_handled_as_by_std(setup: Setup) {
                 // Ours says which path it is that has a zero byte.
                 (seen(outcome), left(&all))
             });
+
             assert_eq!(outcomes[0], outcomes[1], "{call} {name:?}");
         }
 
@@ -419,11 +432,13 @@ fn paths_are_handled_as_by_std(setup: Setup) {
             fibers::canonicalize(root.join("new")).ok(),
             fs::canonicalize(&file).ok()
         );
+
         assert!(
             fibers::symlink_metadata(root.join("new"))
                 .expect("there")
                 .is_symlink()
         );
+
         assert!(fibers::metadata(root.join("new")).expect("there").is_file());
         fibers::set_permissions(&file, fs::Permissions::from_mode(0o604)).expect("set");
         let mode = File::open(&file)
@@ -438,6 +453,7 @@ fn all_entries_are_read(setup: Setup) {
         for n in 0..1000 {
             fs::write(directory.join(format!("file-{n}")), "").expect("written");
         }
+
         fs::create_dir(directory.join("directory")).expect("created");
         let mut names: Vec<_> = fibers::read_dir(directory)
             .expect("opened")
@@ -475,6 +491,7 @@ fn copies_are_whole(setup: Setup) {
             fibers::copy(&from, &to).expect("copied"),
             bytes.len() as u64
         );
+
         assert!(fs::read(&to).expect("read") == bytes);
         let mode = fs::metadata(&to).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o751);
@@ -543,6 +560,7 @@ fn errors_are_those_of_std(setup: Setup) {
             seen(reads.set_len(u64::MAX)).is_err(),
             theirs.set_len(u64::MAX).is_err()
         );
+
         let mut writes = OpenOptions::new().write(true).open(&path).expect("opened");
         let mut buf = [0; 4];
         assert_eq!(
@@ -552,6 +570,7 @@ fn errors_are_those_of_std(setup: Setup) {
                 .raw_os_error(),
             Some(9)
         );
+
         let error = File::open(directory).and_then(|mut file| file.read(&mut buf));
         assert_eq!(
             error.expect_err("a directory").kind(),
@@ -566,6 +585,7 @@ fn errors_are_those_of_std(setup: Setup) {
             full.write(&buf).expect_err("no room").kind(),
             ErrorKind::StorageFull
         );
+
         let mut zeros = File::open("/dev/zero").expect("opened");
         zeros.read_exact(&mut buf).expect("for ever");
         let error = reads
@@ -614,6 +634,7 @@ fn a_cancelled_caller_begins_nothing(setup: Setup) {
             ));
             assert!(is_cancelled(&file.lock().expect_err("nothing")));
         });
+
         fiber.cancel();
         fiber.join().expect("no panic");
         assert_eq!(fs::metadata(&path).expect("it is there").len(), 0);
@@ -648,6 +669,7 @@ fn many_read_what_no_page_has(setup: Setup) {
                 assert!(buf == bytes[start..start + BLOCK], "{at}");
             })
         };
+
         let order = (0..BLOCKS).map(|n| n * 1021 % BLOCKS);
         let readers: Vec<_> = order.map(reads).collect();
         for reader in readers {
@@ -669,6 +691,7 @@ fn what_runs_out_is_said(setup: Setup) {
             current: Some(descriptors() as u64),
             maximum: before.maximum,
         };
+
         rustix::process::setrlimit(most, few).expect("fewer");
         let held: Vec<_> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
         let error = File::open("/proc/self/status").expect_err("no descriptor");

@@ -50,6 +50,7 @@ fn a_year_passes_at_once() {
 
             assert_eq!(late.kind(), ErrorKind::TimedOut);
         });
+
         assert!(real.elapsed() < Duration::from_secs(30));
     });
 }
@@ -90,10 +91,12 @@ fn timers_come_at_their_nanosecond() {
                     sender.send(n).expect("received");
                 }
             });
+
             for n in 1..=100u32 {
                 assert_eq!(receiver.recv().expect("sent"), n);
                 assert_eq!(time::now() - start, Duration::from_nanos(7) * n);
             }
+
             sends.join().expect("no panic");
 
             let limit = Duration::from_nanos(1_234_567_891);
@@ -143,6 +146,7 @@ fn a_wait_without_end_is_reported() {
                 plainweave::park().is_err()
             })
         });
+
         let text = reports.recv_timeout(HANG).expect("a report");
         assert!(text.contains("main"), "{text}");
         assert!(!waits.is_finished());
@@ -213,6 +217,7 @@ fn a_seed_gives_the_same_trace_each_time() {
                     );
                 }
             }
+
             assert_ne!(trace(policy, 1), trace(policy, 2));
         }
     });
@@ -227,6 +232,7 @@ const PLANTED: [(&str, fn()); 6] = [
                 *left.lock().expect("free") -= 1;
             }
         });
+
         assert_eq!(*left.lock().expect("free"), 0);
     }),
     ("a lost update", || {
@@ -235,6 +241,7 @@ const PLANTED: [(&str, fn()); 6] = [
             let before = *sum.lock().expect("free");
             *sum.lock().expect("free") = before + 1;
         });
+
         assert_eq!(*sum.lock().expect("free"), 2);
     }),
     ("a place taken twice", || {
@@ -245,6 +252,7 @@ const PLANTED: [(&str, fn()); 6] = [
             pool.lock().expect("free").pop();
             taken.lock().expect("free").push(last);
         });
+
         let mut taken = taken.lock().expect("free").clone();
         taken.sort_unstable();
         assert_eq!(taken, [1, 2]);
@@ -258,6 +266,7 @@ const PLANTED: [(&str, fn()); 6] = [
                 *permits = (permits.0 + 1, true);
             }
         });
+
         assert_eq!(permits.lock().expect("free").0, 1);
     }),
     ("a message before its answer is awaited", || {
@@ -269,6 +278,7 @@ const PLANTED: [(&str, fn()); 6] = [
                 *heard_too.lock().expect("free") = true;
             }
         });
+
         *waits.lock().expect("free") = true;
         caller.join().expect("no panic");
         assert!(*heard.lock().expect("free"), "nobody called");
@@ -281,6 +291,7 @@ const PLANTED: [(&str, fn()); 6] = [
             let first = time::with_timeout(ms(1), || other.0.lock().map(drop));
             first.expect("no deadlock");
         });
+
         let first = locks.0.lock().expect("free");
         let second = time::with_timeout(ms(2), || locks.1.lock().map(drop));
         drop(first);
@@ -312,6 +323,7 @@ fn schedules_by_chance_show_what_depends_on_them() {
                 let runtime = runtime.expect("a runtime");
                 runtime.spawn(program).join().is_err()
             };
+
             let found: Vec<u64> = (0..100).filter(|&seed| shows(seed)).collect();
             assert!((1..100).contains(&found.len()), "{bug}: {found:?}");
             assert!(shows(found[0]), "{bug}: a seed shows it each time");
@@ -348,6 +360,7 @@ fn shutdown_and_cancellation_work_there_too() {
             runtime.shutdown(Duration::from_secs(20)),
             plainweave::Shutdown::default()
         );
+
         assert!(
             parked
                 .into_iter()

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::ensure;
 use plainweave::{Io, Runtime};
 
-use super::{RUNTIMES, Systems, Turn};
+use super::turn::{RUNTIMES, Systems, Turn};
 
 /// How many there are at a time.
 const AT_A_TIME: usize = 16;
@@ -64,6 +64,7 @@ fn threads(children: usize) -> anyhow::Result<Turn> {
                 }
                 Ok(())
             };
+
             let threads: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(wait)).collect();
             threads
                 .into_iter()

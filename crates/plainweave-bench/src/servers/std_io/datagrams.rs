@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use plainweave::Io;
 use rustix::event::epoll;
 
-use super::{RUNTIMES, Systems, Turn, cpu_ns, runtime};
+use super::turn::{RUNTIMES, Systems, Turn, cpu_ns, runtime};
 use crate::harness::machine;
 
 const PEERS: usize = 64;
@@ -80,10 +80,12 @@ fn peers(address: SocketAddr, datagrams: usize) -> anyhow::Result<f64> {
         if round == warm {
             at = (cpu_ns(), machine::thread_cpu_time());
         }
+
         let text = [round as u8; LEN];
         for socket in &sockets {
             socket.send(&text)?;
         }
+
         for socket in &sockets {
             let mut buf = [0; LEN + 1];
             let len = socket
@@ -112,9 +114,11 @@ fn serve_fibers(socket: UdpSocket, end: &AtomicBool, io: Io) -> anyhow::Result<(
                 socket.send_to(&buf[..len], peer)?;
             }
         });
+
         while !end.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
         }
+
         server.cancel();
         match server.join().expect("no panic") {
             Err(error) if is_cancelled(&error) => Ok(()),
@@ -143,11 +147,13 @@ fn serve_tokio(socket: UdpSocket, end: &AtomicBool) -> anyhow::Result<()> {
                 socket.send_to(&buf[..len], peer).await?;
             }
         };
+
         let ended = async {
             while !end.load(Ordering::Relaxed) {
                 tokio::time::sleep(LOOK).await;
             }
         };
+
         tokio::select! {
             served = serve => served,
             () = ended => Ok(()),

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use anyhow::{Context, ensure};
 use io_uring::{IoUring, opcode, types::Fd};
 
-use super::reads::{BLOCK, Blocks, Read, check, measure};
+use super::file::{BLOCK, Blocks, Read, check, measure};
 
 /// Keeps as many reads in flight as there are streams.
 pub(super) fn in_flight(file: &Blocks, streams: usize) -> anyhow::Result<Read> {
@@ -40,6 +40,7 @@ pub(super) fn in_flight(file: &Blocks, streams: usize) -> anyhow::Result<Read> {
                 // none in flight, or by an error that ends the program's turn with the ring.
                 unsafe { ring.submission().push(&entry) }.context("room for each stream")?;
             }
+
             ring.submit_and_wait(1)?;
             let completions: Vec<_> = ring.completion().collect();
             for entry in completions {
@@ -49,6 +50,7 @@ pub(super) fn in_flight(file: &Blocks, streams: usize) -> anyhow::Result<Read> {
                     "a read gave {}",
                     entry.result()
                 );
+
                 check(reads[slot], &bufs[slot])?;
                 free.push(slot);
                 done += 1;

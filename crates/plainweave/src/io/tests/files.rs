@@ -83,6 +83,7 @@ pub(super) fn a_call_on_a_file_ends_early(make: &Make) {
         if submitted_to_the_kernel {
             rig.settle();
         }
+
         rig.cancel(&op);
         assert_eq!(rig.wait_for(&op), -libc::ECANCELED);
     }
