@@ -2,16 +2,106 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::fiber::Reason;
 use crate::sched::blocking_pool::{BlockingPool, BlockingPools, Job};
 use crate::sched::wait::{self, Interrupts, WaitSpec, Waker};
 
-/// Where a job leaves its result.
-struct JobResult<T> {
-    result: Mutex<Option<std::thread::Result<T>>>,
+/// How long a fiber on virtual time waits for its job on the spot, in real time.
+const ON_THE_SPOT: Duration = Duration::from_millis(100);
+
+/// What caller and job share.
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    /// The job has ended, and its caller waits on the spot.
+    ended: Condvar,
     waiter: Waker,
+}
+
+enum State<T> {
+    /// The job has not begun.
+    Queued,
+    Runs,
+    /// It runs, or is about to, and its caller need not be woken.
+    Watched,
+    Ended(std::thread::Result<T>),
+    /// The caller has its result, or has left: a job that has not begun then does not.
+    Left,
+}
+
+impl<T> Shared<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the job, unless nobody waits for it any more.
+    ///
+    /// Context: a thread of the pool.
+    fn run(&self, f: impl FnOnce() -> T) {
+        match &mut *self.state() {
+            State::Left => return,
+            state @ State::Queued => *state = State::Runs,
+            _ => {}
+        }
+
+        let result = catch_unwind(AssertUnwindSafe(f));
+        let mut state = self.state();
+        if matches!(*state, State::Left) {
+            // Nobody wants the value. It is dropped without the lock.
+            drop(state);
+            return drop(result);
+        }
+
+        let before = std::mem::replace(&mut *state, State::Ended(result));
+        drop(state);
+        match before {
+            State::Watched => self.ended.notify_one(),
+            _ => self.waiter.wake(),
+        }
+    }
+
+    /// Takes the result out.
+    fn take(&self) -> Option<std::thread::Result<T>> {
+        let mut state = self.state();
+        if !matches!(*state, State::Ended(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut *state, State::Left) {
+            State::Ended(result) => Some(result),
+            _ => None,
+        }
+    }
+
+    /// Blocks the worker until the job has ended, for a while: on virtual time, where nothing else
+    /// is to go on meanwhile, or it would be a matter of real time what does.
+    fn wait_on_the_spot(&self) {
+        let mut state = self.state();
+        if !matches!(*state, State::Queued | State::Runs) {
+            return;
+        }
+        *state = State::Watched;
+        let goes_on = |state: &mut State<T>| matches!(state, State::Watched);
+        let waited = self.ended.wait_timeout_while(state, ON_THE_SPOT, goes_on);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+
+        // From here on the fiber waits as it does elsewhere.
+        if matches!(*state, State::Watched) {
+            *state = State::Runs;
+        }
+    }
+}
+
+/// Tells the job that its caller has left.
+struct Caller<T>(Arc<Shared<T>>);
+
+impl<T> Drop for Caller<T> {
+    fn drop(&mut self) {
+        // A value that comes meanwhile is dropped without the lock.
+        let before = std::mem::replace(&mut *self.0.state(), State::Left);
+        drop(before);
+    }
 }
 
 /// Runs `f` on a thread of the runtime's blocking pool and waits for its value; other fibers of the
@@ -19,7 +109,7 @@ struct JobResult<T> {
 ///
 /// # Errors
 /// The caller was cancelled or ran into its deadline. If `f` had begun by then, it runs to its end,
-/// and its value is dropped on the pool's thread.
+/// and its value is dropped on the pool's thread; otherwise it does not run.
 ///
 /// # Panics
 /// With `f`'s panic.
@@ -60,16 +150,14 @@ where
     }
     let pool = pool(&header.worker().pool().blocking).clone();
     let wait = WaitSpec::new(Reason::Blocking, Interrupts::Allowed);
-    let slot = Arc::new(JobResult {
-        result: Mutex::new(None),
+    let is_virtual = header.worker().pool().virtual_time;
+    let caller = Caller(Arc::new(Shared {
+        state: Mutex::new(State::Queued),
+        ended: Condvar::new(),
         waiter: Waker::current(),
-    });
-    let theirs = slot.clone();
-    let mut job: Option<Job> = Some(Box::new(move || {
-        let result = catch_unwind(AssertUnwindSafe(f));
-        *theirs.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        theirs.waiter.wake();
     }));
+    let shared = Arc::clone(&caller.0);
+    let mut job: Option<Job> = Some(Box::new(move || shared.run(f)));
     wait::until(wait, || match job.take().map(|j| pool.submit(j)) {
         None | Some(Ok(())) => Some(()),
         Some(Err(back)) => {
@@ -77,13 +165,11 @@ where
             None
         }
     })?;
-    let take = || {
-        slot.result
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-    };
-    match wait::until(wait, take)? {
+
+    if is_virtual {
+        caller.0.wait_on_the_spot();
+    }
+    match wait::until(wait, || caller.0.take())? {
         Ok(value) => Ok(value),
         Err(panic) => resume_unwind(panic),
     }

@@ -1,8 +1,8 @@
 //! Files and directories, in the shape of `std::fs`, without holding up a worker.
 //!
 //! A call is made on the worker where it needs no wait (cached pages), by the worker's io_uring
-//! where the kernel has the operation, and otherwise on the blocking pool. On a plain thread the
-//! calls are `std`'s. `docs/drivers.md` says which call goes where.
+//! where the kernel has the operation, and otherwise on the blocking pool. A plain thread makes
+//! it, and waits. `docs/drivers.md` says which call goes where.
 //!
 //! A cancelled caller gets its error, and the call may still take place, as any system call that
 //! was interrupted.
@@ -46,8 +46,17 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         return std::fs::read(path);
     }
     let mut contents = Vec::new();
-    File::open(path)?.read_to_end(&mut contents)?;
-    Ok(contents)
+    let mut file = File::open(path)?;
+    if file.has_position() {
+        file.read_to_end(&mut contents)?;
+        return Ok(contents);
+    }
+
+    // A pipe, say: a thread waits for it.
+    file.on_pool(move |mut file| {
+        file.read_to_end(&mut contents)?;
+        Ok(contents)
+    })
 }
 
 /// Reads a whole file of text.
@@ -73,7 +82,13 @@ pub fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
 /// # std::fs::remove_file(path).unwrap();
 /// ```
 pub fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<()> {
-    File::create(path)?.write_all(contents.as_ref())
+    let mut file = File::create(path)?;
+    let contents = contents.as_ref();
+    if file.has_position() {
+        return file.write_all(contents);
+    }
+    let contents = contents.to_owned();
+    file.on_pool(move |mut file| file.write_all(&contents))
 }
 
 /// Returns size, times and kind; follows links.

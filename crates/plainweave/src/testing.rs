@@ -25,6 +25,8 @@ const MARK: &str = "\u{1e}plainweave-test ";
 const BEGINS: &str = "begins";
 /// Behind the mark: why the test has failed follows.
 const FAILS: &str = "fails ";
+/// Behind the mark: the seed that comes next follows.
+const BY_SEED: &str = "seed ";
 /// A line's end in such a line.
 const LINE_END: char = '\u{1f}';
 /// The child's exit code in that case.

@@ -46,12 +46,12 @@ pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
     let caller = Leaves(Arc::default());
     let left = Arc::clone(&caller.0);
     blocking(move || {
-        let (source, target) = open(&from, &to)?;
+        let (source, target) = open(&from, &to, &left)?;
         contents(&source, &target, &left)
     })?
 }
 
-fn open(from: &Path, to: &Path) -> io::Result<(File, File)> {
+fn open(from: &Path, to: &Path, left: &AtomicBool) -> io::Result<(File, File)> {
     let source = File::open(from)?;
     let of_source = source.metadata()?;
     if !of_source.is_file() {
@@ -70,6 +70,9 @@ fn open(from: &Path, to: &Path) -> io::Result<(File, File)> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
 
+    if left.load(Ordering::Relaxed) {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
     // A device has neither a length nor permissions to be changed.
     if of_target.is_file() {
         target.set_len(0)?;

@@ -41,7 +41,7 @@ pub fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
     blocking(open)?
 }
 
-/// The entries of a directory. Dropping it closes the directory.
+/// The entries of a directory. It is closed when this is dropped, and the last [`DirEntry`] of it.
 pub struct ReadDir(Option<Reader>);
 
 struct Reader {

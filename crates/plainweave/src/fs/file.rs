@@ -13,8 +13,8 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, flock};
@@ -152,7 +152,7 @@ impl File {
     /// # Errors
     /// As for [`Self::open`]; out of descriptors.
     pub fn into_std(self) -> io::Result<std::fs::File> {
-        let position = *self.0.position.lock()?;
+        let position = *self.0.position.lock_always();
         let file = match Arc::try_unwrap(self.0) {
             Ok(shared) => shared.file,
             Err(shared) => shared.file.try_clone()?,
@@ -311,6 +311,7 @@ impl File {
     /// # Errors
     /// As for [`Self::open`].
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        check_offset(offset)?;
         let len = buf.len().min(PIECE);
         let buf = &mut buf[..len];
         if !is_on_fiber() {
@@ -354,6 +355,7 @@ impl File {
     /// # Errors
     /// As for [`Self::open`].
     pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        check_offset(offset)?;
         let count = bufs.len().min(MOST_SLICES);
         let bufs = &mut bufs[..count];
         if bufs.iter().map(|buf| buf.len()).sum::<usize>() > PIECE {
@@ -395,8 +397,10 @@ impl File {
     ) -> io::Result<usize> {
         self.check()?;
         let now = || preadv2(&self.0.file, bufs, offset, ReadWriteFlags::NOWAIT);
-        if let Some(n) = at_once(&self.0.reads_now, now) {
-            return Ok(n);
+        match at_once(&self.0.reads_now, now) {
+            Some(0) if *ENDS_ARE_GUESSED => {}
+            Some(n) => return Ok(n),
+            None => {}
         }
 
         // SAFETY: the buffers live across the call, and nobody else has them.
@@ -427,6 +431,12 @@ impl File {
     /// # Errors
     /// As for [`Self::open`].
     pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        check_offset(offset)?;
+        self.write_some(buf, offset)
+    }
+
+    /// As [`Self::write_at`], or at the file's own position.
+    fn write_some(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         let buf = &buf[..buf.len().min(PIECE)];
         if !is_on_fiber() && offset != OWN_POSITION {
             self.check()?;
@@ -467,10 +477,15 @@ impl File {
     /// # Errors
     /// As for [`Self::write_at`].
     pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        check_offset(offset)?;
+        self.write_some_vectored(bufs, offset)
+    }
+
+    fn write_some_vectored(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         let bufs = &bufs[..bufs.len().min(MOST_SLICES)];
         if bufs.iter().map(|buf| buf.len()).sum::<usize>() > PIECE {
             let first = bufs.iter().find(|buf| !buf.is_empty());
-            return self.write_at(first.expect("not all are empty"), offset);
+            return self.write_some(first.expect("not all are empty"), offset);
         }
 
         if !is_on_fiber() {
@@ -528,13 +543,31 @@ impl File {
         let mut position = self.position()?;
         if self.0.appends {
             let n = write(self, OWN_POSITION)?;
-            *position = rustix::fs::tell(&self.0.file).unwrap_or(*position);
+            if n > 0 {
+                *position = rustix::fs::tell(&self.0.file).unwrap_or(*position);
+            }
             return Ok(n);
         }
 
         let n = write(self, *position)?;
         *position += n as u64;
         Ok(n)
+    }
+
+    /// Returns where it ends: also of a device, whose status does not say so.
+    fn end(&self) -> io::Result<u64> {
+        self.on_pool(|file| {
+            let metadata = file.metadata()?;
+            match metadata.is_file() {
+                true => Ok(metadata.len()),
+                false => Ok(rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?),
+            }
+        })
+    }
+
+    /// Returns whether it can be read and written at a position.
+    pub(super) fn has_position(&self) -> bool {
+        self.0.has_position
     }
 
     fn position(&self) -> io::Result<MutexGuard<'_, u64>> {
@@ -564,7 +597,7 @@ impl File {
     }
 
     /// Makes a call on the blocking pool. A cancelled caller leaves it behind.
-    fn on_pool<T: Send + 'static>(
+    pub(super) fn on_pool<T: Send + 'static>(
         &self,
         call: impl FnOnce(&std::fs::File) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
@@ -574,6 +607,23 @@ impl File {
 
         let shared = Arc::clone(&self.0);
         blocking(move || call(&shared.file))?
+    }
+}
+
+/// Whether the kernel may say that a file has ended where only the cache has: Linux 5.9 and 5.10
+/// (preadv2(2), BUGS).
+static ENDS_ARE_GUESSED: LazyLock<bool> = LazyLock::new(|| {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy();
+    release.starts_with("5.9.") || release.starts_with("5.10.")
+});
+
+/// # Errors
+/// No file is that long: what the kernel says of it.
+fn check_offset(offset: u64) -> io::Result<()> {
+    match i64::try_from(offset) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
     }
 }
 
@@ -639,11 +689,11 @@ impl Read for &File {
 
 impl Write for &File {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.write_on(|file, offset| file.write_at(buf, offset))
+        self.write_on(|file, offset| file.write_some(buf, offset))
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.write_on(|file, offset| file.write_vectored_at(bufs, offset))
+        self.write_on(|file, offset| file.write_some_vectored(bufs, offset))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -653,11 +703,12 @@ impl Write for &File {
 
 impl Seek for &File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.check()?;
         let mut position = self.position()?;
         let (base, delta) = match to {
             SeekFrom::Start(n) => (n, 0),
             SeekFrom::Current(delta) => (*position, delta),
-            SeekFrom::End(delta) => (self.metadata()?.len(), delta),
+            SeekFrom::End(delta) => (self.end()?, delta),
         };
 
         let target = base

@@ -84,6 +84,21 @@ impl FileCall {
         }
     }
 
+    /// Returns whether one that a signal has cut short may be made again: by `std`, too, not what
+    /// would find its own work done.
+    pub(super) fn may_be_repeated(&self) -> bool {
+        matches!(
+            self,
+            Self::Read { .. }
+                | Self::ReadVectored { .. }
+                | Self::Write { .. }
+                | Self::WriteVectored { .. }
+                | Self::Sync { .. }
+                | Self::Truncate { .. }
+                | Self::Open { .. }
+        )
+    }
+
     /// Builds the entry that makes the kernel perform the call on `fd`, or on paths.
     pub(super) fn entry(&self, fd: RawFd) -> Entry {
         let fd = Fd(fd);

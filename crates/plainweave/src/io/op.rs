@@ -172,6 +172,10 @@ impl Operation {
     /// # Safety
     /// The operation's pointers are valid, as promised on construction.
     pub(crate) unsafe fn attempt(&self) -> RawResult {
+        // The latter may have no descriptor.
+        if matches!(self.op, Op::Poll(_) | Op::File(_)) {
+            return -libc::EAGAIN;
+        }
         let fd = self.fd;
         let borrowed = self.borrow_fd();
         const SEND: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
@@ -180,7 +184,7 @@ impl Operation {
             // promise.
             let n = unsafe {
                 match self.op {
-                    Op::Poll(_) | Op::File(_) => return -libc::EAGAIN,
+                    Op::Poll(_) | Op::File(_) => unreachable!("above"),
                     Op::Recv { buf, len } => {
                         return receive(borrowed, std::slice::from_raw_parts_mut(buf.cast(), len));
                     }

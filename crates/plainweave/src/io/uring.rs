@@ -71,6 +71,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -81,7 +82,7 @@ use io_uring::{IoUring, cqueue, opcode};
 
 use super::driver::{Access, Completion, Driver, OpRef, PollFd, RingEntry, Submitted, Wait};
 use super::eventfd::Wakeup;
-use super::file_call::FileCalls;
+use super::file_call::{FileCall, FileCalls};
 use super::op::{Interest, OWNER_BYTES, Op, Operation, RawResult, connect_outcome};
 use super::uring_setup::{Gate, build};
 use crate::prefetch::prefetch;
@@ -334,8 +335,8 @@ impl Uring {
             return self.edge(op, result, more, done);
         }
 
-        if let Op::File(_) = operation.op {
-            return self.complete_file_call(op, result, done);
+        if let Op::File(call) = operation.op {
+            return self.complete_file_call((op, call), result, done);
         }
 
         let polled = result >= 0 && (note & POLLING != 0 || matches!(operation.op, Op::Poll(_)));
@@ -363,14 +364,26 @@ impl Uring {
     }
 
     /// Processes the completion of a call on a file: no poll ever stands in for it.
-    fn complete_file_call(&mut self, op: OpRef, mut result: RawResult, done: &mut Vec<Completion>) {
-        // SAFETY: as in `complete`.
-        let operation = unsafe { op.as_ref() };
-        if matches!(-result, libc::EINTR | libc::ECANCELED) {
-            if operation.note.get() & CANCELLED == 0 {
-                // The end of the submitting thread, or a signal to the kernel's: nothing was done.
-                return self.push(entry_for(operation).user_data(address_of(op)));
-            }
+    fn complete_file_call(
+        &mut self,
+        (op, call): (OpRef, NonNull<FileCall>),
+        mut result: RawResult,
+        done: &mut Vec<Completion>,
+    ) {
+        // SAFETY: as in `complete`; the call stays in place as long as its operation.
+        let (operation, call) = unsafe { (op.as_ref(), call.as_ref()) };
+        let is_cancelled = operation.note.get() & CANCELLED != 0;
+        let again = match -result {
+            // The end of the submitting thread: nothing was done.
+            libc::ECANCELED => !is_cancelled,
+            libc::EINTR => !is_cancelled && call.may_be_repeated(),
+            _ => false,
+        };
+        if again {
+            return self.push(entry_for(operation).user_data(address_of(op)));
+        }
+
+        if result == -libc::EINTR && is_cancelled {
             result = -libc::ECANCELED;
         }
         self.report(op, result, done);

@@ -6,37 +6,50 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// half of what a ring's entry does. An attempt in vain costs a quarter, so each that follows
 /// another comes after twice as many receives, 16 at most.
 ///
-/// The low half counts the receives to pass over, the high half the attempts in vain. Threads
-/// beside each other may lose a change.
+/// Threads beside each other may lose a change.
 #[derive(Debug, Default)]
-pub(super) struct Likely(AtomicU8);
+pub(super) struct Likely {
+    /// The low half counts the receives to pass over, the high half the attempts in vain.
+    misses: AtomicU8,
+    /// How many were found one after the other.
+    found: AtomicU8,
+}
 
 impl Likely {
     const MOST_MISSES: u8 = 4;
+    /// Found one after the other: then the driver receives one, so that others get their turn.
+    const MOST_FOUND: u8 = 32;
 
     /// Returns whether to try; counts.
     pub(super) fn is_so(&self) -> bool {
-        let state = self.0.load(Ordering::Relaxed);
+        if self.found.load(Ordering::Relaxed) >= Self::MOST_FOUND {
+            self.found.store(0, Ordering::Relaxed);
+            return false;
+        }
+        let state = self.misses.load(Ordering::Relaxed);
         if state & 0xf == 0 {
             return true;
         }
-        self.0.store(state - 1, Ordering::Relaxed);
+        self.misses.store(state - 1, Ordering::Relaxed);
         false
     }
 
     /// Notes that there was one.
     pub(super) fn was_so(&self) {
-        if self.0.load(Ordering::Relaxed) != 0 {
-            self.0.store(0, Ordering::Relaxed);
+        let found = self.found.load(Ordering::Relaxed);
+        self.found.store(found.saturating_add(1), Ordering::Relaxed);
+        if self.misses.load(Ordering::Relaxed) != 0 {
+            self.misses.store(0, Ordering::Relaxed);
         }
     }
 
     /// Notes that there was none.
     pub(super) fn was_not_so(&self) {
-        let misses = (self.0.load(Ordering::Relaxed) >> 4) + 1;
+        self.found.store(0, Ordering::Relaxed);
+        let misses = (self.misses.load(Ordering::Relaxed) >> 4) + 1;
         let misses = misses.min(Self::MOST_MISSES);
         let passes = (1 << misses) - 1;
-        self.0.store(misses << 4 | passes, Ordering::Relaxed);
+        self.misses.store(misses << 4 | passes, Ordering::Relaxed);
     }
 }
 
@@ -67,10 +80,10 @@ mod tests {
             tries(&likely, |_| false),
             "-.-...-.......-...............-........."
         );
-        // One that is found makes them as frequent as ever.
+        // One that is found makes them as frequent as ever, but for a turn of others.
         assert_eq!(
             tries(&likely, |_| true),
-            "......++++++++++++++++++++++++++++++++++"
+            "......++++++++++++++++++++++++++++++++.+"
         );
         assert_eq!(
             tries(&likely, |at| at % 8 != 7),

@@ -100,14 +100,17 @@ pub(crate) unsafe fn perform(source: &Source, op: Op, limit: Option<Duration>) -
         None => unsafe { on_thread(source, &operation, limit) },
     };
 
+    unless_closed(source, op, result)
+}
+
+/// A stream that is closed during a call ends that like this: returns the error that says so.
+fn unless_closed(source: &Source, op: Op, result: io::Result<u32>) -> io::Result<u32> {
     match result {
-        // A stream that is closed during the call ends like this: return the error that says so.
         Ok(0) if source.is_closed() && !matches!(op, Op::Accept { .. }) => {
             source.check_open().map(|()| 0)
         }
         Err(_) if source.is_closed() => source.check_open().map(|()| 0),
-        Ok(n) => Ok(n),
-        Err(error) => Err(error),
+        result => result,
     }
 }
 
@@ -131,7 +134,7 @@ pub(crate) unsafe fn perform_now(source: &Source, op: Op) -> io::Result<u32> {
         // SAFETY: the caller's promise.
         None => unsafe { operation.attempt() },
     };
-    outcome(result, || None)
+    unless_closed(source, op, outcome(result, || None))
 }
 
 /// Has the ring of the calling fiber's worker make a call on the file `fd`, or on paths. Returns
@@ -211,11 +214,11 @@ unsafe fn on_borrowed_driver(
     operation: &Operation,
     limit: Option<Duration>,
 ) -> io::Result<u32> {
-    // A send has been tried; and a connect that was begun here would fail when a ring begins it
-    // again.
+    // A send has been tried; a connect that was begun here would fail when a ring begins it again;
+    // and only a ring makes calls on files.
     if !matches!(
         operation.op,
-        Op::Send { .. } | Op::SendVectored { .. } | Op::Connect { .. }
+        Op::Send { .. } | Op::SendVectored { .. } | Op::Connect { .. } | Op::File(_)
     ) {
         // SAFETY: the caller's promise.
         let result = unsafe { operation.attempt() };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::{BEGINS, Case, FAILED, FAILS, LINE_END, MARK};
+use super::{BEGINS, BY_SEED, Case, FAILED, FAILS, LINE_END, MARK};
 use crate::dump::Options;
 use crate::io::probe::Io;
 use crate::panics::name_panics;
@@ -65,7 +65,21 @@ pub(super) fn judged<R: Termination + 'static>(case: Case, body: fn() -> R) -> R
         ),
     };
 
-    for seed in (0..count).map(|nth| first.wrapping_add(nth)) {
+    if count == 0 {
+        return Err("`seeds` is 0: nothing would be run".to_owned());
+    }
+    for nth in 0..count {
+        let seed = first.wrapping_add(nth);
+        if nth > 0 {
+            if began.elapsed() >= case.timeout {
+                let all = case.timeout;
+                return Err(format!(
+                    "only {nth} of {count} seeds passed within {all:?}: `timeout` gives more"
+                ));
+            }
+            // For the parent, if this process ends by it.
+            let _ = writeln!(io::stderr(), "{MARK}{BY_SEED}{seed}");
+        }
         let case = Case {
             builder: case.builder.clone().io(Io::Sim { seed }),
             ..case
@@ -88,11 +102,13 @@ fn judged_once<R: Termination + 'static>(
 ) -> Result<(), String> {
     let unseen = UNSEEN_PANICS.load(Ordering::Relaxed);
     let (ended, end) = channel::<Option<String>>();
+    // Threads that are none of the test's: they wake nobody. This one waits.
+    let others = threads().map(|all| all.saturating_sub(1));
     let stuck = Mutex::new(ended.clone());
     let is_virtual = case.builder.is_virtual();
-    // On virtual time nobody else is there to wake a fiber.
     let on_deadlock = move |deadlock: &Deadlock| {
-        if is_virtual || deadlock.is_certain() {
+        let alone = is_virtual && deadlock.other_threads <= others;
+        if alone || deadlock.is_certain() {
             let stuck = stuck.lock().unwrap_or_else(PoisonError::into_inner);
             let _ = stuck.send(Some(deadlock.to_string()));
         }
@@ -135,6 +151,11 @@ fn judged_once<R: Termination + 'static>(
             "{count} fibers panicked that nobody has joined: see above"
         )),
     }
+}
+
+/// Returns how many threads the process has, if proc(5) says it.
+fn threads() -> Option<usize> {
+    Some(std::fs::read_dir("/proc/self/task").ok()?.count())
 }
 
 /// Says that the body has ended.

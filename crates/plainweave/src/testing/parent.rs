@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{BEGINS, CHILD, Case, FAILED, FAILS, LINE_END, MARK};
+use super::{BEGINS, BY_SEED, CHILD, Case, FAILED, FAILS, LINE_END, MARK};
 
 /// How much longer than its time a child gets, to say what its fibers wait for.
 const GRACE: Duration = Duration::from_secs(20);
@@ -27,6 +27,8 @@ const LOOK: Duration = Duration::from_millis(1);
 struct Said {
     has_begun: bool,
     failure: Option<String>,
+    /// The last of several.
+    seed: Option<String>,
 }
 
 /// Starts the program again for this test alone. `None`: the program does not know it.
@@ -62,8 +64,12 @@ pub(super) fn run(case: &Case) -> Option<Result<(), String>> {
     });
 
     let said = said.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let by_seed = |why: String| match (&said.failure, &said.seed) {
+        (None, Some(seed)) => format!("{why} (by {seed})"),
+        _ => why,
+    };
     said.has_begun
-        .then(|| judge(status, said.failure, case.timeout))
+        .then(|| judge(status, said.failure.clone(), case.timeout).map_err(by_seed))
 }
 
 /// Says why a test has failed.
@@ -105,6 +111,7 @@ fn read(pipe: impl Read, said: &Mutex<Said>, print: impl Fn(&str, bool)) {
         print(before, said.has_begun);
         match of_itself.map(|(_, word)| word.trim_end()) {
             Some(BEGINS) => said.has_begun = true,
+            Some(word) if word.starts_with(BY_SEED) => said.seed = Some(word.to_owned()),
             Some(word) => {
                 let why = word.strip_prefix(FAILS).unwrap_or(word);
                 said.failure = Some(why.replace(LINE_END, "\n"));

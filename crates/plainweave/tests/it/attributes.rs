@@ -5,6 +5,7 @@
 
 use std::process::{Command, Output};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use plainweave::sync::Mutex;
@@ -48,10 +49,24 @@ fn time_is_simulated() {
     sleep(Duration::from_secs(3600)).expect("not cancelled");
 }
 
-/// Each seed is a runtime of its own.
+/// Each seed is a run of its own.
 #[plainweave::test(io = "sim", seeds = 100)]
 fn seeds_are_taken() {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
     sleep(Duration::from_secs(3600)).expect("not cancelled");
+    println!("{} seeds", RUNS.fetch_add(1, Ordering::SeqCst) + 1);
+}
+
+/// A thread of the test's own may wake a fiber, in its own time.
+#[plainweave::test(io = "sim")]
+fn threads_wake_simulated_fibers() {
+    let (sender, receiver) = bounded(1);
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(1500));
+        sender.send(7)
+    });
+    assert_eq!(receiver.recv().expect("sent"), 7);
+    thread.join().expect("no panic").expect("received");
 }
 
 /// A panic that is joined is the test's to judge.
@@ -164,6 +179,15 @@ mod subjects {
         std::process::exit(0);
     }
 
+    #[plainweave::test(io = "sim", seeds = 5)]
+    #[ignore = "run by its test"]
+    fn exits_by_a_seed() {
+        static RUNS: AtomicUsize = AtomicUsize::new(0);
+        if RUNS.fetch_add(1, Ordering::SeqCst) == 2 {
+            std::process::exit(3);
+        }
+    }
+
     #[plainweave::test(policy = "no-such-policy")]
     #[ignore = "run by its test"]
     fn has_no_policy() {}
@@ -270,6 +294,23 @@ fn a_seed_is_found_and_fails_again() {
     assert!(passed > 0, "by some it is not found");
     let (passed, text) = again("nonsense");
     assert!(!passed && String::from_utf8_lossy(&text).contains("not a seed"));
+}
+
+/// All seeds are run, and one that ends the process is named.
+#[test]
+fn each_seed_is_run() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["attributes::seeds_are_taken", "--exact", "--nocapture"]);
+    let output = command
+        .env_remove("PLAINWEAVE_TEST_CHILD")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.contains("100 seeds") && !text.contains("101 seeds"),
+        "{text}"
+    );
+    fails("exits_by_a_seed", &["status 3", "(by seed 2)"]);
 }
 
 /// In one process, for a debugger, what can be judged is judged.

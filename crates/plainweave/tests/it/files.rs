@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ on_every_driver!(
     options_are_those_of_std,
     a_file_does_what_one_of_std_does,
     clones_share_a_position,
+    nothing_appended_moves_nothing,
     a_file_goes_to_std_and_back,
     vectored_calls_use_all_buffers,
     paths_are_handled_as_by_std,
@@ -30,6 +32,8 @@ on_every_driver!(
     errors_are_those_of_std,
     what_has_no_position_says_so,
     a_cancelled_caller_begins_nothing,
+    what_waits_is_not_done_later,
+    what_has_no_position_is_read_whole,
     many_read_what_no_page_has,
     what_runs_out_is_said,
 );
@@ -255,6 +259,18 @@ fn clones_share_a_position(setup: Setup) {
             .map(|reader| reader.join().expect("no panic"));
         let expected: u64 = bytes.iter().map(|&byte| u64::from(byte)).sum();
         assert_eq!(sums.sum::<u64>(), expected);
+    });
+}
+
+fn nothing_appended_moves_nothing(setup: Setup) {
+    on(setup, |directory| {
+        let path = directory.join("file");
+        fs::write(&path, "0123456789").expect("written");
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).append(true).open(&path).expect("opened");
+        file.read_exact(&mut [0; 4]).expect("read");
+        assert_eq!(file.write(b"").expect("nothing"), 0);
+        assert_eq!(file.stream_position().expect("a position"), 4);
     });
 }
 
@@ -593,6 +609,15 @@ fn errors_are_those_of_std(setup: Setup) {
             .expect_err("before the start");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert_eq!(reads.seek(SeekFrom::End(-1)).expect("the last"), 3);
+        for far in [u64::MAX, 1 << 63] {
+            let bytes = [IoSlice::new(b"x")];
+            let expected = seen(theirs.read_at(&mut buf, far));
+            assert_eq!(seen(reads.read_at(&mut buf, far)), expected);
+            assert_eq!(seen(writes.write_at(b"x", far)), expected);
+            assert_eq!(seen(writes.write_vectored_at(&bytes, far)), expected);
+            let mut bufs = [IoSliceMut::new(&mut buf)];
+            assert_eq!(seen(reads.read_vectored_at(&mut bufs, far)), expected);
+        }
         reads.sync_all().expect("synced");
         reads.sync_data().expect("synced");
     });
@@ -610,6 +635,27 @@ fn what_has_no_position_says_so(setup: Setup) {
             file.write(&[0]).expect_err("no position").kind(),
             ErrorKind::NotSeekable
         );
+    });
+}
+
+/// As a shell's `<(command)` is.
+fn what_has_no_position_is_read_whole(setup: Setup) {
+    on(setup, |_| {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        writer.write_all(b"from a command").expect("room");
+        drop(writer);
+        let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+        assert_eq!(
+            fibers::read_to_string(path).expect("read"),
+            "from a command"
+        );
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        fibers::write(path, "to a command").expect("written");
+        drop(writer);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).expect("read");
+        assert_eq!(text, "to a command");
     });
 }
 
@@ -642,6 +688,34 @@ fn a_cancelled_caller_begins_nothing(setup: Setup) {
         let late = with_timeout(ms(0), || File::open(&path)).expect_err("late");
         assert_eq!(late.kind(), ErrorKind::TimedOut);
     });
+}
+
+/// A job that has not begun when its caller leaves does not run.
+fn what_waits_is_not_done_later(setup: Setup) {
+    let directory = tempdir().expect("a directory");
+    let path = directory.path().join("file");
+    fs::write(&path, "precious").expect("written");
+    let builder = setup.builder().blocking_threads(1);
+    let runtime = setup.check(builder.build().expect("a runtime"));
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    let held = runtime.spawn(move || plainweave::blocking(move || finished.recv().is_err()));
+    eventually("it has the only thread", || {
+        runtime.metrics().blocking_threads == 1
+    });
+
+    let target = path.clone();
+    runtime.run(move || {
+        let late = with_timeout(ms(20), || fibers::remove_dir_all(&target));
+        assert_eq!(late.expect_err("no thread").kind(), ErrorKind::TimedOut);
+        let late = with_timeout(ms(20), || fibers::copy("/proc/self/status", &target));
+        assert_eq!(late.expect_err("no thread").kind(), ErrorKind::TimedOut);
+    });
+    drop(finish);
+    assert!(held.join().expect("no panic").expect("not cancelled"));
+    // A later job has seen the others go.
+    let last = runtime.run(|| plainweave::blocking(|| 1));
+    assert_eq!(last.expect("not cancelled"), 1);
+    assert_eq!(fs::read(&path).expect("it is there"), b"precious");
 }
 
 /// Reads beside each other, of pages that the kernel has to fetch.
