@@ -13,26 +13,27 @@ use crate::sched::wait::{self, Interrupts, WaitSpec, Waker};
 const ON_THE_SPOT: Duration = Duration::from_millis(100);
 
 /// What caller and job share.
-struct Shared<T> {
-    state: Mutex<State<T>>,
+struct SharedJob<T> {
+    state: Mutex<JobState<T>>,
     /// The job has ended, and its caller waits on the spot.
     ended: Condvar,
     waiter: Waker,
 }
 
-enum State<T> {
+enum JobState<T> {
     /// The job has not begun.
     Queued,
     Runs,
-    /// It runs, or is about to, and its caller need not be woken.
+    /// Queued or running, and its caller waits on the spot: a wake-up would come too late, and
+    /// change what is ready then.
     Watched,
     Ended(std::thread::Result<T>),
     /// The caller has its result, or has left: a job that has not begun then does not.
     Left,
 }
 
-impl<T> Shared<T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+impl<T> SharedJob<T> {
+    fn state(&self) -> MutexGuard<'_, JobState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -41,23 +42,23 @@ impl<T> Shared<T> {
     /// Context: a thread of the pool.
     fn run(&self, f: impl FnOnce() -> T) {
         match &mut *self.state() {
-            State::Left => return,
-            state @ State::Queued => *state = State::Runs,
+            JobState::Left => return,
+            state @ JobState::Queued => *state = JobState::Runs,
             _ => {}
         }
 
         let result = catch_unwind(AssertUnwindSafe(f));
         let mut state = self.state();
-        if matches!(*state, State::Left) {
+        if matches!(*state, JobState::Left) {
             // Nobody wants the value. It is dropped without the lock.
             drop(state);
             return drop(result);
         }
 
-        let before = std::mem::replace(&mut *state, State::Ended(result));
+        let before = std::mem::replace(&mut *state, JobState::Ended(result));
         drop(state);
         match before {
-            State::Watched => self.ended.notify_one(),
+            JobState::Watched => self.ended.notify_one(),
             _ => self.waiter.wake(),
         }
     }
@@ -65,11 +66,11 @@ impl<T> Shared<T> {
     /// Takes the result out.
     fn take(&self) -> Option<std::thread::Result<T>> {
         let mut state = self.state();
-        if !matches!(*state, State::Ended(_)) {
+        if !matches!(*state, JobState::Ended(_)) {
             return None;
         }
-        match std::mem::replace(&mut *state, State::Left) {
-            State::Ended(result) => Some(result),
+        match std::mem::replace(&mut *state, JobState::Left) {
+            JobState::Ended(result) => Some(result),
             _ => None,
         }
     }
@@ -77,29 +78,25 @@ impl<T> Shared<T> {
     /// Blocks the worker until the job has ended, for a while: on virtual time, where nothing else
     /// is to go on meanwhile, or it would be a matter of real time what does.
     fn wait_on_the_spot(&self) {
-        let mut state = self.state();
-        if !matches!(*state, State::Queued | State::Runs) {
-            return;
-        }
-        *state = State::Watched;
-        let goes_on = |state: &mut State<T>| matches!(state, State::Watched);
+        let goes_on = |state: &mut JobState<T>| matches!(state, JobState::Watched);
+        let state = self.state();
         let waited = self.ended.wait_timeout_while(state, ON_THE_SPOT, goes_on);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
 
         // From here on the fiber waits as it does elsewhere.
-        if matches!(*state, State::Watched) {
-            *state = State::Runs;
+        if matches!(*state, JobState::Watched) {
+            *state = JobState::Runs;
         }
     }
 }
 
 /// Tells the job that its caller has left.
-struct Caller<T>(Arc<Shared<T>>);
+struct Caller<T>(Arc<SharedJob<T>>);
 
 impl<T> Drop for Caller<T> {
     fn drop(&mut self) {
         // A value that comes meanwhile is dropped without the lock.
-        let before = std::mem::replace(&mut *self.0.state(), State::Left);
+        let before = std::mem::replace(&mut *self.0.state(), JobState::Left);
         drop(before);
     }
 }
@@ -151,8 +148,11 @@ where
     let pool = pool(&header.worker().pool().blocking).clone();
     let wait = WaitSpec::new(Reason::Blocking, Interrupts::Allowed);
     let is_virtual = header.worker().pool().virtual_time;
-    let caller = Caller(Arc::new(Shared {
-        state: Mutex::new(State::Queued),
+    let caller = Caller(Arc::new(SharedJob {
+        state: Mutex::new(match is_virtual {
+            true => JobState::Watched,
+            false => JobState::Queued,
+        }),
         ended: Condvar::new(),
         waiter: Waker::current(),
     }));
@@ -169,7 +169,12 @@ where
     if is_virtual {
         caller.0.wait_on_the_spot();
     }
-    match wait::until(wait, || caller.0.take())? {
+    let result = match wait::until(wait, || caller.0.take()) {
+        Ok(result) => result,
+        // What has ended meanwhile is delivered.
+        Err(interrupt) => caller.0.take().ok_or(interrupt)?,
+    };
+    match result {
         Ok(value) => Ok(value),
         Err(panic) => resume_unwind(panic),
     }

@@ -30,7 +30,8 @@ pub use std::fs::{FileTimes, FileType, Metadata, Permissions};
 
 use crate::io::file_call::FileCall;
 
-/// Reads a whole file.
+/// Reads a whole file. What has no position, a FIFO say, is read by a thread, which a caller that
+/// is cancelled leaves behind: see [`PipeReader`](crate::pipe::PipeReader).
 ///
 /// # Errors
 /// As for [`File::open`].
@@ -68,7 +69,8 @@ pub fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
 }
 
-/// Writes a whole file. A caller that is cancelled meanwhile leaves part of it.
+/// Writes a whole file. A caller that is cancelled meanwhile leaves part of it, and of a FIFO the
+/// thread that writes it.
 ///
 /// # Errors
 /// As for [`File::open`].

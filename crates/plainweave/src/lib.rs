@@ -152,6 +152,7 @@ mod sched; // The scheduler: the life of a fiber, step by step.
 mod scope; // Fibers that borrow, and calls into other pools.
 mod shim; // Atomics, cells and locks: `std`, or loom in a model.
 pub mod signal; // Signals, waited for.
+pub mod sim; // Programs on simulated time.
 mod stack; // Stacks: slots, slabs, and the life of a free one.
 pub mod sync; // Locks and channels in the shape of `std::sync`.
 mod sys; // System calls that several layers make.

@@ -1,5 +1,5 @@
 //! What `std` blocks for beside streams: reads of a file, datagrams, children. Beside threads,
-//! Tokio and raw loops.
+//! Tokio, Go and raw loops.
 //!
 //! * `cached-N`, `uncached-N`: N streams read blocks of 4 KiB of one file in random order, each
 //!   block once, with the file in the page cache or without. The limit is `pread` by this thread,
@@ -83,10 +83,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let file = file::Blocks::new(flags.blocks.get())?;
     let mut failures = Failures::begin()?;
     let mut rows = Vec::new();
+    let mut absent = Vec::new();
 
     for (case, _) in CASES.iter().filter(|(name, _)| flags.cases.has(name)) {
         let systems = match *case {
-            "datagrams" => datagrams::systems(flags.datagrams.get()),
+            "datagrams" => datagrams::systems(flags.datagrams.get(), &mut absent),
             "children" => children::systems(flags.children.get()),
             case => reads::systems(case, &file),
         };
@@ -117,7 +118,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         experiment: "std-io",
         parameters,
         rows,
-        absent: Vec::new(),
+        absent,
     };
 
     failures.publish(report, flags.common.out(), None)

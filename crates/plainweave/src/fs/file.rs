@@ -63,10 +63,10 @@ const LOCK_TRIES: std::ops::RangeInclusive<Duration> =
 /// });
 /// # std::fs::remove_file(path).unwrap();
 /// ```
-pub struct File(Arc<Shared>);
+pub struct File(Arc<SharedFile>);
 
 /// What the clones of a file share.
-struct Shared {
+struct SharedFile {
     file: std::fs::File,
     /// Held for the length of a call that moves it, as the kernel does.
     position: Mutex<u64>,
@@ -137,7 +137,7 @@ impl File {
         let position = rustix::fs::tell(&file);
         let flags = fcntl_getfl(&file).unwrap_or(OFlags::empty());
         let is_cached = !flags.contains(OFlags::DIRECT);
-        Self(Arc::new(Shared {
+        Self(Arc::new(SharedFile {
             file,
             has_position: position.is_ok(),
             position: Mutex::new(position.unwrap_or(0)),
@@ -554,15 +554,17 @@ impl File {
         Ok(n)
     }
 
-    /// Returns where it ends: also of a device, whose status does not say so.
+    /// Returns where it ends: also of a device, whose status does not say so. That is asked on the
+    /// spot: a job left behind must not move the kernel's position.
     fn end(&self) -> io::Result<u64> {
-        self.on_pool(|file| {
-            let metadata = file.metadata()?;
-            match metadata.is_file() {
-                true => Ok(metadata.len()),
-                false => Ok(rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?),
-            }
-        })
+        let metadata = self.metadata()?;
+        match metadata.is_file() {
+            true => Ok(metadata.len()),
+            false => Ok(rustix::fs::seek(
+                &self.0.file,
+                rustix::fs::SeekFrom::End(0),
+            )?),
+        }
     }
 
     /// Returns whether it can be read and written at a position.

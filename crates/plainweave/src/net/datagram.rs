@@ -14,6 +14,7 @@ use super::connection::Connection;
 use crate::io::op::{Interest, Op};
 use crate::sched::io_call::{perform, perform_now};
 use crate::sched::wait;
+use crate::thread::yield_now;
 use crate::time::{now, sleep};
 
 /// The most datagrams of one call (the kernel's own limit, UIO_MAXIOV).
@@ -53,7 +54,9 @@ pub(super) fn receive(connection: &Connection, buf: &mut [u8]) -> io::Result<Raw
             }
             result => {
                 len = Some(result?);
-                connection.likely.was_so();
+                if connection.likely.was_so() {
+                    yield_now();
+                }
             }
         }
     }

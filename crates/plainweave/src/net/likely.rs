@@ -17,15 +17,11 @@ pub(super) struct Likely {
 
 impl Likely {
     const MOST_MISSES: u8 = 4;
-    /// Found one after the other: then the driver receives one, so that others get their turn.
+    /// Found one after the other: then others get their turn.
     const MOST_FOUND: u8 = 32;
 
     /// Returns whether to try; counts.
     pub(super) fn is_so(&self) -> bool {
-        if self.found.load(Ordering::Relaxed) >= Self::MOST_FOUND {
-            self.found.store(0, Ordering::Relaxed);
-            return false;
-        }
         let state = self.misses.load(Ordering::Relaxed);
         if state & 0xf == 0 {
             return true;
@@ -34,13 +30,16 @@ impl Likely {
         false
     }
 
-    /// Notes that there was one.
-    pub(super) fn was_so(&self) {
-        let found = self.found.load(Ordering::Relaxed);
-        self.found.store(found.saturating_add(1), Ordering::Relaxed);
+    /// Notes that there was one. Returns whether others are to get their turn: a flood ends no wait.
+    pub(super) fn was_so(&self) -> bool {
+        let found = self.found.load(Ordering::Relaxed) + 1;
+        let is_flood = found >= Self::MOST_FOUND;
+        self.found
+            .store(if is_flood { 0 } else { found }, Ordering::Relaxed);
         if self.misses.load(Ordering::Relaxed) != 0 {
             self.misses.store(0, Ordering::Relaxed);
         }
+        is_flood
     }
 
     /// Notes that there was none.
@@ -60,10 +59,10 @@ mod tests {
     /// Which of the next receives are tried, as a text.
     fn tries(likely: &Likely, found: impl Fn(usize) -> bool) -> String {
         let step = |at| match likely.is_so() {
-            true if found(at) => {
-                likely.was_so();
-                '+'
-            }
+            true if found(at) => match likely.was_so() {
+                true => '*',
+                false => '+',
+            },
             true => {
                 likely.was_not_so();
                 '-'
@@ -80,10 +79,10 @@ mod tests {
             tries(&likely, |_| false),
             "-.-...-.......-...............-........."
         );
-        // One that is found makes them as frequent as ever, but for a turn of others.
+        // One that is found makes them as frequent as ever; after many others get their turn.
         assert_eq!(
             tries(&likely, |_| true),
-            "......++++++++++++++++++++++++++++++++.+"
+            "......+++++++++++++++++++++++++++++++*++"
         );
         assert_eq!(
             tries(&likely, |at| at % 8 != 7),

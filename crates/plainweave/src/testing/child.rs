@@ -3,8 +3,6 @@
 use std::io::{self, Write};
 use std::process::{ExitCode, Termination, exit};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -15,9 +13,7 @@ use crate::io::probe::Io;
 use crate::panics::name_panics;
 use crate::runtime::Runtime;
 use crate::sched::closure::UNSEEN_PANICS;
-use crate::sched::pool::Awaited;
-use crate::thread::Builder;
-use crate::watchdog::deadlock::Deadlock;
+use crate::sim::{WatchedEnd, watch};
 
 /// How long fibers may take to end behind the body before they count as left.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -33,7 +29,9 @@ pub(super) fn run<R: Termination + 'static>(case: Case, body: fn() -> R) -> ! {
     // The parent's thread waits for this process; if it is killed, nobody does.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let _ = writeln!(io::stdout(), "{MARK}{BEGINS}");
-    let judged = judged(case, body);
+    let judged = judged_by(case, body, |seed| {
+        let _ = writeln!(io::stderr(), "{MARK}{BY_SEED}{seed}");
+    });
     let _ = io::stdout().flush();
     match judged {
         Ok(()) => exit(0),
@@ -51,6 +49,15 @@ pub(super) fn run<R: Termination + 'static>(case: Case, body: fn() -> R) -> ! {
 /// # Errors
 /// It fails; the text says why.
 pub(super) fn judged<R: Termination + 'static>(case: Case, body: fn() -> R) -> Result<(), String> {
+    judged_by(case, body, |_| ())
+}
+
+/// As [`judged`]; says each of several seeds before, in case it ends the process.
+fn judged_by<R: Termination + 'static>(
+    case: Case,
+    body: fn() -> R,
+    say: impl Fn(u64),
+) -> Result<(), String> {
     name_panics();
     let Some(first) = case.builder.virtual_seed() else {
         return judged_once(case, body, Instant::now());
@@ -70,15 +77,8 @@ pub(super) fn judged<R: Termination + 'static>(case: Case, body: fn() -> R) -> R
     }
     for nth in 0..count {
         let seed = first.wrapping_add(nth);
-        if nth > 0 {
-            if began.elapsed() >= case.timeout {
-                let all = case.timeout;
-                return Err(format!(
-                    "only {nth} of {count} seeds passed within {all:?}: `timeout` gives more"
-                ));
-            }
-            // For the parent, if this process ends by it.
-            let _ = writeln!(io::stderr(), "{MARK}{BY_SEED}{seed}");
+        if count > 1 {
+            say(seed);
         }
         let case = Case {
             builder: case.builder.clone().io(Io::Sim { seed }),
@@ -86,8 +86,13 @@ pub(super) fn judged<R: Termination + 'static>(case: Case, body: fn() -> R) -> R
         };
 
         let name = case.name;
+        let limit = case.timeout;
+        let had = began.elapsed();
         judged_once(case, body, began).map_err(|why| match count {
             1 => why,
+            _ if nth > 0 && had > limit / 2 && began.elapsed() >= limit => format!(
+                "{nth} of {count} seeds have passed within {limit:?}, not all: `timeout` gives more"
+            ),
             _ => format!("{why}\nthis was seed {seed}: {SEED}={seed} runs {name} with it alone"),
         })?;
     }
@@ -101,43 +106,19 @@ fn judged_once<R: Termination + 'static>(
     began: Instant,
 ) -> Result<(), String> {
     let unseen = UNSEEN_PANICS.load(Ordering::Relaxed);
-    let (ended, end) = channel::<Option<String>>();
-    // Threads that are none of the test's: they wake nobody. This one waits.
-    let others = threads().map(|all| all.saturating_sub(1));
-    let stuck = Mutex::new(ended.clone());
-    let is_virtual = case.builder.is_virtual();
-    let on_deadlock = move |deadlock: &Deadlock| {
-        let alone = is_virtual && deadlock.other_threads <= others;
-        if alone || deadlock.is_certain() {
-            let stuck = stuck.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = stuck.send(Some(deadlock.to_string()));
-        }
-    };
-    let runtime = case.builder.on_deadlock(on_deadlock).build();
-    let runtime = runtime.map_err(|error| format!("the runtime cannot start: {error}"))?;
-
-    let fiber = Builder::new().name("test");
-    let fiber = runtime.spawn_with(fiber, move || {
-        // At the end, if that is a panic too.
-        let _ended = AtEnd(ended);
-        body().report()
-    });
-    let fiber = fiber.map_err(|error| format!("the test's fiber cannot start: {error}"))?;
-
-    let waits = runtime.pool.caller_waits(|| Awaited::Fiber(fiber.handle()));
-    // In real time, whatever the driver's is.
-    let end = end.recv_timeout(case.timeout.saturating_sub(began.elapsed()));
-    drop(waits);
-    match end {
-        Ok(None) => {}
-        Ok(Some(deadlock)) => {
+    let limit = case.timeout.saturating_sub(began.elapsed());
+    let watched = watch(case.builder, "test", Some(limit), move || body().report());
+    let (runtime, end) = watched?;
+    let joined = match end {
+        WatchedEnd::Joined(joined) => joined,
+        WatchedEnd::Stuck(deadlock) => {
             std::mem::forget(runtime);
             return Err(deadlock);
         }
-        Err(_) => return Err(unfinished(runtime, case.timeout)),
-    }
+        WatchedEnd::Late => return Err(unfinished(runtime, case.timeout)),
+    };
 
-    match fiber.join() {
+    match joined {
         Ok(code) if code == ExitCode::SUCCESS => {}
         Ok(code) => return Err(format!("the test has ended with {code:?}")),
         Err(error) => return Err(text_of(error)),
@@ -150,20 +131,6 @@ fn judged_once<R: Termination + 'static>(
         count => Err(format!(
             "{count} fibers panicked that nobody has joined: see above"
         )),
-    }
-}
-
-/// Returns how many threads the process has, if proc(5) says it.
-fn threads() -> Option<usize> {
-    Some(std::fs::read_dir("/proc/self/task").ok()?.count())
-}
-
-/// Says that the body has ended.
-struct AtEnd(Sender<Option<String>>);
-
-impl Drop for AtEnd {
-    fn drop(&mut self) {
-        let _ = self.0.send(None);
     }
 }
 

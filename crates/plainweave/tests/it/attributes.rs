@@ -179,6 +179,18 @@ mod subjects {
         std::process::exit(0);
     }
 
+    #[plainweave::test(io = "sim", seed = 41, seeds = 5)]
+    #[ignore = "run by its test"]
+    fn exits_by_its_first_seed() {
+        std::process::exit(3);
+    }
+
+    #[plainweave::test(io = "sim", seeds = 1000000, timeout = "500ms")]
+    #[ignore = "run by its test"]
+    fn has_too_many_seeds() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+
     #[plainweave::test(io = "sim", seeds = 5)]
     #[ignore = "run by its test"]
     fn exits_by_a_seed() {
@@ -227,6 +239,7 @@ fn command_of(name: &str, args: &[&str]) -> Command {
     command.args(args).env_remove("RUST_BACKTRACE");
     // This may be a child itself.
     command.env_remove("PLAINWEAVE_TEST_CHILD");
+    command.env_remove("PLAINWEAVE_SEED");
     command
 }
 
@@ -301,16 +314,19 @@ fn a_seed_is_found_and_fails_again() {
 fn each_seed_is_run() {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["attributes::seeds_are_taken", "--exact", "--nocapture"]);
-    let output = command
-        .env_remove("PLAINWEAVE_TEST_CHILD")
-        .output()
-        .unwrap();
+    command.env_remove("PLAINWEAVE_TEST_CHILD");
+    let output = command.env_remove("PLAINWEAVE_SEED").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        text.contains("100 seeds") && !text.contains("101 seeds"),
-        "{text}"
-    );
+    let ran = text.contains("100 seeds") && !text.contains("101 seeds");
+    assert!(output.status.success() && ran, "{text}");
+
     fails("exits_by_a_seed", &["status 3", "(by seed 2)"]);
+    fails("exits_by_its_first_seed", &["status 3", "(by seed 41)"]);
+    let late = "of 1000000 seeds have passed within 500ms";
+    fails("has_too_many_seeds", &[late]);
+    let (passed, text) = subject("has_too_many_seeds", &[], true);
+    let says = text.contains(late) && !text.contains("plainweave-test");
+    assert!(!passed && says, "{text}");
 }
 
 /// In one process, for a debugger, what can be judged is judged.

@@ -4,6 +4,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::*;
@@ -22,6 +24,7 @@ on_every_driver!(
     a_receive_ends_early,
     a_select_waits_for_a_datagram,
     many_go_in_one_call,
+    a_flood_leaves_others_their_turn,
     segments_arrive_one_by_one,
     a_group_hears_what_is_sent_to_it,
     peeking_takes_nothing,
@@ -228,6 +231,38 @@ fn many_go_in_one_call(setup: Setup) {
             (ErrorKind::TimedOut, 0)
         );
     });
+}
+
+/// One worker, and always another datagram: who receives them is not the only one to run.
+fn a_flood_leaves_others_their_turn(setup: Setup) {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("bound");
+    let address = socket.local_addr().expect("an address");
+    let ends = Arc::new(AtomicBool::new(false));
+    let ended = ends.clone();
+    let flood = std::thread::spawn(move || {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("bound");
+        while !ended.load(Ordering::SeqCst) {
+            _ = socket.send_to(&[0; 8], address);
+        }
+    });
+
+    setup.workers(1).run(move || {
+        let socket = UdpSocket::from_std(socket).expect("ours");
+        let receives = spawn(move || {
+            loop {
+                if let Err(error) = socket.recv_from(&mut [0; 8]) {
+                    return error;
+                }
+            }
+        });
+        // Each is a turn beside the flood.
+        (0..1000).for_each(|_| plainweave::yield_now());
+        receives.cancel();
+        let error = receives.join().expect("no panic");
+        assert!(is_cancelled(&error), "{error}");
+    });
+    ends.store(true, Ordering::SeqCst);
+    flood.join().expect("no panic");
 }
 
 fn segments_arrive_one_by_one(setup: Setup) {

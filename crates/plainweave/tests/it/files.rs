@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -693,8 +694,8 @@ fn a_cancelled_caller_begins_nothing(setup: Setup) {
 /// A job that has not begun when its caller leaves does not run.
 fn what_waits_is_not_done_later(setup: Setup) {
     let directory = tempdir().expect("a directory");
-    let path = directory.path().join("file");
-    fs::write(&path, "precious").expect("written");
+    let kept = directory.path().join("kept");
+    fs::create_dir(&kept).expect("created");
     let builder = setup.builder().blocking_threads(1);
     let runtime = setup.check(builder.build().expect("a runtime"));
     let (finish, finished) = std::sync::mpsc::channel::<()>();
@@ -703,19 +704,23 @@ fn what_waits_is_not_done_later(setup: Setup) {
         runtime.metrics().blocking_threads == 1
     });
 
-    let target = path.clone();
+    let target = kept.clone();
+    let has_run = Arc::new(AtomicBool::new(false));
+    let runs = has_run.clone();
     runtime.run(move || {
         let late = with_timeout(ms(20), || fibers::remove_dir_all(&target));
         assert_eq!(late.expect_err("no thread").kind(), ErrorKind::TimedOut);
-        let late = with_timeout(ms(20), || fibers::copy("/proc/self/status", &target));
+        let job = move || runs.store(true, Ordering::SeqCst);
+        let late = with_timeout(ms(20), || plainweave::blocking(job));
         assert_eq!(late.expect_err("no thread").kind(), ErrorKind::TimedOut);
     });
+
     drop(finish);
     assert!(held.join().expect("no panic").expect("not cancelled"));
     // A later job has seen the others go.
     let last = runtime.run(|| plainweave::blocking(|| 1));
     assert_eq!(last.expect("not cancelled"), 1);
-    assert_eq!(fs::read(&path).expect("it is there"), b"precious");
+    assert!(kept.exists() && !has_run.load(Ordering::SeqCst));
 }
 
 /// Reads beside each other, of pages that the kernel has to fetch.

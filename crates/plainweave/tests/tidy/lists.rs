@@ -7,7 +7,7 @@
 /// each other.)
 pub(crate) const LAYERS: &[&[&str]] = &[
     &[
-        "", "entry", "fs", "net", "pipe", "pools", "process", "signal", "testing",
+        "", "entry", "fs", "net", "pipe", "pools", "process", "signal", "sim", "testing",
     ],
     &["sync"],
     &["builder", "dump", "trace"],

@@ -1,6 +1,8 @@
 //! Datagrams that a server sends back.
 
+use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -11,6 +13,7 @@ use rustix::event::epoll;
 
 use super::turn::{RUNTIMES, Systems, Turn, cpu_ns, runtime};
 use crate::harness::machine;
+use crate::harness::program::Program;
 
 const PEERS: usize = 64;
 const LEN: usize = 64;
@@ -22,7 +25,16 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Serves a socket until the flag is set.
 type Serve = fn(UdpSocket, &AtomicBool) -> anyhow::Result<()>;
 
-pub(super) fn systems(datagrams: usize) -> Systems<'static> {
+const GO: [(&str, &str); 2] = [
+    ("go.mod", include_str!("../../../peers/go-datagrams/go.mod")),
+    (
+        "main.go",
+        include_str!("../../../peers/go-datagrams/main.go"),
+    ),
+];
+
+/// Returns the systems, and notes which is not there, and why.
+pub(super) fn systems(datagrams: usize, absent: &mut Vec<(String, String)>) -> Systems<'static> {
     let fibers: [Serve; 2] = [
         |socket, end| serve_fibers(socket, end, RUNTIMES[0].1),
         |socket, end| serve_fibers(socket, end, RUNTIMES[1].1),
@@ -32,6 +44,10 @@ pub(super) fn systems(datagrams: usize) -> Systems<'static> {
         systems.push((name, Box::new(move || turn(datagrams, serve))));
     }
     systems.push(("tokio", Box::new(move || turn(datagrams, serve_tokio))));
+    match Program::go(&GO) {
+        Ok(program) => systems.push(("go", Box::new(move || turn_of_go(datagrams, &program)))),
+        Err(error) => absent.push(("go".to_owned(), format!("{error:#}"))),
+    }
     systems.push(("thread", Box::new(move || turn(datagrams, serve_thread))));
     systems.push(("again", Box::new(move || turn(datagrams, serve_epoll))));
     systems.push(("limit", Box::new(move || turn(datagrams, serve_epoll))));
@@ -52,7 +68,11 @@ fn turn(datagrams: usize, serve: Serve) -> anyhow::Result<Turn> {
     })?;
 
     machine::pin_to(1);
-    let sent = peers(address, datagrams);
+    let cpu = || {
+        let own = machine::thread_cpu_time().as_nanos() as u64;
+        Ok(cpu_ns().saturating_sub(own))
+    };
+    let sent = peers(address, datagrams, cpu);
     machine::pin_to_first(machine::cpus());
     end.store(true, Ordering::Relaxed);
     let served = ended
@@ -62,8 +82,43 @@ fn turn(datagrams: usize, serve: Serve) -> anyhow::Result<Turn> {
     Ok(vec![("cpu", "ns", sent?)])
 }
 
-/// Returns the server's CPU nanoseconds for each datagram.
-fn peers(address: SocketAddr, datagrams: usize) -> anyhow::Result<f64> {
+/// The same with a server that is a process.
+fn turn_of_go(datagrams: usize, program: &Program) -> anyhow::Result<Turn> {
+    machine::pin_to(0);
+    let mut command = program.command();
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    machine::pin_to(1);
+    let mut child = Ended(child?);
+
+    let mut line = String::new();
+    let stdout = child.0.stdout.as_mut().context("no pipe")?;
+    BufReader::new(stdout).read_line(&mut line)?;
+    let address = line
+        .trim()
+        .parse()
+        .context("the Go program did not start")?;
+    let pid = child.0.id();
+    let sent = peers(address, datagrams, || machine::cpu_ns(pid));
+    machine::pin_to_first(machine::cpus());
+    Ok(vec![("cpu", "ns", sent?)])
+}
+
+/// A process that ends with this.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns the server's CPU nanoseconds for each datagram; `cpu` is what it has had so far.
+fn peers(
+    address: SocketAddr,
+    datagrams: usize,
+    cpu: impl Fn() -> anyhow::Result<u64>,
+) -> anyhow::Result<f64> {
     let mut sockets = Vec::new();
     for _ in 0..PEERS {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -73,12 +128,12 @@ fn peers(address: SocketAddr, datagrams: usize) -> anyhow::Result<f64> {
     }
 
     let rounds = datagrams.div_ceil(PEERS);
-    let mut at = (0, Duration::ZERO);
+    let mut before = 0;
     // The first tenth is to warm up.
     let warm = rounds / 10;
     for round in 0..=rounds {
         if round == warm {
-            at = (cpu_ns(), machine::thread_cpu_time());
+            before = cpu()?;
         }
 
         let text = [round as u8; LEN];
@@ -98,9 +153,8 @@ fn peers(address: SocketAddr, datagrams: usize) -> anyhow::Result<f64> {
         }
     }
 
-    let own = (machine::thread_cpu_time() - at.1).as_nanos() as u64;
-    let all = cpu_ns() - at.0;
-    Ok(all.saturating_sub(own) as f64 / ((rounds + 1 - warm) * PEERS) as f64)
+    let spent = cpu()?.saturating_sub(before);
+    Ok(spent as f64 / ((rounds + 1 - warm) * PEERS) as f64)
 }
 
 fn serve_fibers(socket: UdpSocket, end: &AtomicBool, io: Io) -> anyhow::Result<()> {
