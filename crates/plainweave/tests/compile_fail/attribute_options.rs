@@ -18,5 +18,8 @@ fn exclude_each_other() {}
 #[plainweave::test(seed = 1, seed = 2)]
 fn twice() {}
 
+#[plainweave::test(seeds = 100)]
+fn of_a_real_driver() {}
+
 #[plainweave::main(timeout = "10s")]
 fn main() {}
