@@ -48,6 +48,9 @@ pub(super) fn a_file_is_opened_written_and_read(make: &Make) {
         mode: 0o600,
     };
     let open = || Operation::on_file(NonNull::from(&call), -1);
+    // What has no descriptor borrows none.
+    // SAFETY: the path lives as long as the call.
+    assert_eq!(unsafe { open().attempt() }, -libc::EAGAIN);
     let fd = rig.finish(&open());
     assert!(fd > 0, "{fd}");
     // SAFETY: a new descriptor.
