@@ -21,11 +21,10 @@ struct SharedJob<T> {
 }
 
 enum JobState<T> {
-    /// The job has not begun.
-    Queued,
-    Runs,
-    /// Queued or running, and its caller waits on the spot: a wake-up would come too late, and
-    /// change what is ready then.
+    /// Queued or running; its end wakes the caller.
+    Pending,
+    /// The same, and its caller waits on the spot: a wake-up would come too late, and change what
+    /// is ready then.
     Watched,
     Ended(std::thread::Result<T>),
     /// The caller has its result, or has left: a job that has not begun then does not.
@@ -41,10 +40,8 @@ impl<T> SharedJob<T> {
     ///
     /// Context: a thread of the pool.
     fn run(&self, f: impl FnOnce() -> T) {
-        match &mut *self.state() {
-            JobState::Left => return,
-            state @ JobState::Queued => *state = JobState::Runs,
-            _ => {}
+        if matches!(*self.state(), JobState::Left) {
+            return;
         }
 
         let result = catch_unwind(AssertUnwindSafe(f));
@@ -66,12 +63,12 @@ impl<T> SharedJob<T> {
     /// Takes the result out.
     fn take(&self) -> Option<std::thread::Result<T>> {
         let mut state = self.state();
-        if !matches!(*state, JobState::Ended(_)) {
-            return None;
-        }
         match std::mem::replace(&mut *state, JobState::Left) {
             JobState::Ended(result) => Some(result),
-            _ => None,
+            pending => {
+                *state = pending;
+                None
+            }
         }
     }
 
@@ -85,7 +82,7 @@ impl<T> SharedJob<T> {
 
         // From here on the fiber waits as it does elsewhere.
         if matches!(*state, JobState::Watched) {
-            *state = JobState::Runs;
+            *state = JobState::Pending;
         }
     }
 }
@@ -151,7 +148,7 @@ where
     let caller = Caller(Arc::new(SharedJob {
         state: Mutex::new(match is_virtual {
             true => JobState::Watched,
-            false => JobState::Queued,
+            false => JobState::Pending,
         }),
         ended: Condvar::new(),
         waiter: Waker::current(),

@@ -204,12 +204,11 @@ fn remove(
     flags: i32,
     otherwise: fn(PathBuf) -> io::Result<()>,
 ) -> io::Result<()> {
-    let path = KernelPath::new(path)?;
-    let call = FileCall::Remove {
+    let call = |path: &KernelPath| FileCall::Remove {
         path: path.as_ptr(),
         flags,
     };
-    on_path(&path, call, drop, otherwise)
+    on_path(path, call, drop, otherwise)
 }
 
 /// Removes a directory with all that is in it; follows no links.
@@ -225,12 +224,11 @@ pub fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 /// # Errors
 /// As for [`File::open`]; [`io::ErrorKind::AlreadyExists`].
 pub fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
-    let path = KernelPath::new(path)?;
-    let call = FileCall::CreateDir {
+    let call = |path: &KernelPath| FileCall::CreateDir {
         path: path.as_ptr(),
         mode: 0o777,
     };
-    on_path(&path, call, drop, std::fs::create_dir)
+    on_path(path, call, drop, std::fs::create_dir)
 }
 
 /// Creates a directory, and those on the way to it that are missing.

@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::builder::RuntimeBuilder;
@@ -129,11 +128,10 @@ pub(crate) fn watch<T: Send + 'static>(
     let (ended, end) = channel::<Option<String>>();
     // Threads that are none of the program's: they wake nobody.
     let before = threads();
-    let stuck = Mutex::new(ended.clone());
+    let stuck = ended.clone();
     let is_virtual = builder.is_virtual();
     let on_deadlock = move |deadlock: &Deadlock| {
         if deadlock.is_certain() || is_virtual && is_alone(deadlock, &before) {
-            let stuck = stuck.lock().unwrap_or_else(PoisonError::into_inner);
             let _ = stuck.send(Some(deadlock.to_string()));
         }
     };

@@ -24,7 +24,7 @@ pub(super) struct KernelPath {
 impl KernelPath {
     /// # Errors
     /// The path has a zero byte.
-    pub(super) fn new(path: impl AsRef<Path>) -> io::Result<Self> {
+    fn new(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_owned();
         let text = CString::new(path.as_os_str().as_bytes()).map_err(|_| {
             let text = format!("the path {path:?} has a zero byte");
@@ -40,17 +40,19 @@ impl KernelPath {
 
 /// Has the ring make a call on a path, or `otherwise` on the blocking pool.
 pub(super) fn on_path<T: Send + 'static>(
-    path: &KernelPath,
-    call: FileCall,
+    path: impl AsRef<Path>,
+    call: impl FnOnce(&KernelPath) -> FileCall,
     done: impl FnOnce(u32) -> T,
     otherwise: impl FnOnce(PathBuf) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
+    let path = KernelPath::new(path)?;
+    let call = call(&path);
+
     // SAFETY: the path lives across the call.
     if let Some(result) = unsafe { perform_on_file(&call, NO_FD) } {
         return result.map(done);
     }
-    let path = path.path.clone();
-    blocking(move || otherwise(path))?
+    blocking(move || otherwise(path.path))?
 }
 
 /// As [`on_path`], for two paths.

@@ -118,8 +118,7 @@ impl OpenOptions {
             return options.open(path).map(File::from_std);
         };
 
-        let path = KernelPath::new(path)?;
-        let call = FileCall::Open {
+        let call = |path: &KernelPath| FileCall::Open {
             path: path.as_ptr(),
             flags,
             mode: self.mode,
@@ -127,7 +126,7 @@ impl OpenOptions {
 
         // SAFETY: a result that is no error is a new descriptor, which nobody else has.
         let opened = |fd: u32| unsafe { OwnedFd::from_raw_fd(fd.cast_signed()) }.into();
-        let file = on_path(&path, call, opened, move |path| options.open(path))?;
+        let file = on_path(path, call, opened, move |path| options.open(path))?;
         Ok(File::from_std(file))
     }
 

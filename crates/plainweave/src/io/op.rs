@@ -127,24 +127,19 @@ pub(crate) enum OpOwner {
 
 impl Operation {
     pub(crate) fn new(op: Op, source: &Source) -> Self {
-        Self {
-            op,
-            fd: source.raw(),
-            source: NonNull::from(source),
-            owner: Cell::new(OpOwner::Nobody),
-            note: Cell::new(0),
-            result: Cell::new(None),
-            recurs: false,
-            is_cancelled: Cell::new(false),
-        }
+        Self::of(op, source.raw(), NonNull::from(source))
     }
 
     /// Creates one for a call on a file; `fd` is of no concern if that is on paths.
     pub(crate) fn on_file(call: NonNull<FileCall>, fd: RawFd) -> Self {
+        Self::of(Op::File(call), fd, NonNull::dangling())
+    }
+
+    fn of(op: Op, fd: RawFd, source: NonNull<Source>) -> Self {
         Self {
-            op: Op::File(call),
+            op,
             fd,
-            source: NonNull::dangling(),
+            source,
             owner: Cell::new(OpOwner::Nobody),
             note: Cell::new(0),
             result: Cell::new(None),

@@ -314,7 +314,7 @@ unsafe fn wait(header: &Header, operation: &Operation, mut deadline: Nanos) -> i
 /// What a driver says that cannot make a call on a file.
 const NO_SUCH_FILE_CALL: io::ErrorKind = io::ErrorKind::Unsupported;
 
-/// Returns whether the driver said so; of a kernel's error the number is known.
+/// Returns whether an error is the driver's: one from the kernel has a number.
 fn is_not_there(error: &io::Error) -> bool {
     error.kind() == NO_SUCH_FILE_CALL && error.raw_os_error().is_none()
 }
