@@ -1,7 +1,9 @@
 //! Programs in other languages, built from the sources beside this crate where their compilers are.
 
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, ensure};
@@ -87,6 +89,46 @@ impl Program {
     /// Returns a command that runs it.
     pub(crate) fn command(&self) -> Command {
         Command::new(self.dir.join("peer"))
+    }
+}
+
+/// A program's server, which has said where it listens; ends with this.
+pub(crate) struct PeerServer {
+    pub(crate) address: SocketAddr,
+    child: Child,
+}
+
+impl PeerServer {
+    /// Starts one that prints its address, and goes on as long as its standard input.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub(crate) fn start(command: &mut Command) -> anyhow::Result<Self> {
+        let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        // From here on it ends with this.
+        let mut server = Self { address, child };
+        let mut line = String::new();
+        let stdout = server.child.stdout.as_mut().context("no pipe")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        let address = line.trim().parse();
+        server.address = address.context("the program did not start")?;
+        Ok(server)
+    }
+
+    /// Returns the number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for PeerServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -56,6 +56,13 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
+/// Lists cases with what they are.
+pub(crate) fn list(cases: &[(&str, &str)]) {
+    for (name, summary) in cases {
+        say(&format!("{name:<16} {summary}"));
+    }
+}
+
 /// One experiment's result.
 pub(crate) struct Report {
     pub(crate) experiment: &'static str,

@@ -29,7 +29,7 @@ use crate::harness::report::{self, Failures, Report};
 use crate::harness::sample::{Origin, Row};
 use turn::{Systems, Turn};
 
-/// Reads of a file, datagrams and children: beside threads, Tokio and raw loops.
+/// Reads of a file, datagrams and children: beside threads, Tokio, Go and raw loops.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
     #[command(flatten)]
@@ -73,9 +73,7 @@ const CASES: [(&str, &str); 12] = [
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.common.list {
-        CASES
-            .iter()
-            .for_each(|(name, summary)| report::say(&format!("{name:<16} {summary}")));
+        report::list(&CASES);
         return Ok(());
     }
 

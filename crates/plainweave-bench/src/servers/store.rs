@@ -137,9 +137,7 @@ const BATCH: usize = 64;
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.common.list {
-        CASES
-            .iter()
-            .for_each(|(name, summary)| report::say(&format!("{name:<16} {summary}")));
+        report::list(&CASES);
         return Ok(());
     }
 

@@ -1,14 +1,11 @@
 //! The systems, and their servers while they run.
 
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Stdio};
-
-use anyhow::{Context, ensure};
 
 use super::case::Case;
 use super::slow::Slow;
 use super::{echo, web};
+use crate::harness::program::{PeerServer, Program};
 
 /// A system that is measured, in its case.
 pub(super) struct System {
@@ -119,16 +116,7 @@ enum Running {
     Tasks(tokio::runtime::Runtime),
     /// Its threads end with their connections, and the acceptor with the process.
     Threads,
-    Program(Program),
-}
-
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    Peer(PeerServer),
 }
 
 impl Server {
@@ -144,7 +132,7 @@ impl Server {
             Kind::Tokio => Self::of(echo::tasks(workers, slow)?, Running::Tasks),
             Kind::OurWeb => Self::of(web::fibers(workers, slow)?, Running::Fibers),
             Kind::TokioWeb => Self::of(web::tasks(workers, slow)?, Running::Tasks),
-            Kind::Go => Self::of(go(system.case, workers, slow)?, Running::Program),
+            Kind::Go => Self::of(go(system.case, workers, slow)?, Running::Peer),
         })
     }
 
@@ -162,29 +150,15 @@ const GO: [(&str, &str); 3] = [
     ("web.go", include_str!("../../../peers/go-stall/web.go")),
 ];
 
-fn go(case: Case, workers: usize, slow: Slow) -> anyhow::Result<(SocketAddr, Program)> {
-    let program = crate::harness::program::Program::go(&GO)?;
+fn go(case: Case, workers: usize, slow: Slow) -> anyhow::Result<(SocketAddr, PeerServer)> {
+    let program = Program::go(&GO)?;
     let mut command = program.command();
-    let slow = [
+    command.args([
+        format!("-workers={workers}"),
+        format!("-web={}", case == Case::Web),
         format!("-slow={}ms", slow.time.as_millis()),
         format!("-slow-by={}", slow.by.name()),
-    ];
-    command
-        .args([
-            format!("-workers={workers}"),
-            format!("-web={}", case == Case::Web),
-        ])
-        .args(slow);
-    let mut child = Program(
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?,
-    );
-    let mut line = String::new();
-
-    BufReader::new(child.0.stdout.as_mut().context("no pipe")?).read_line(&mut line)?;
-    let address = line.trim().parse();
-    ensure!(address.is_ok(), "the Go program did not start");
-    Ok((address?, child))
+    ]);
+    let server = PeerServer::start(&mut command)?;
+    Ok((server.address, server))
 }

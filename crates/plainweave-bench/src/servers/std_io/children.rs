@@ -1,6 +1,7 @@
 //! Children that end at once, some at a time.
 
-use std::process::Command;
+use std::io;
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -30,22 +31,28 @@ fn turn(children: usize, wait: impl FnOnce() -> anyhow::Result<()>) -> anyhow::R
     Ok(vec![("time", "ns", each)])
 }
 
+/// Waits for children, one after the other, as long as nobody else has begun them.
+fn wait(
+    children: usize,
+    next: &AtomicUsize,
+    status: impl Fn() -> io::Result<ExitStatus>,
+) -> anyhow::Result<()> {
+    while next.fetch_add(1, Ordering::Relaxed) < children {
+        let status = status()?;
+        ensure!(status.success(), "true said {status}");
+    }
+    Ok(())
+}
+
 fn fibers(children: usize, io: Io) -> anyhow::Result<Turn> {
     // As many workers as the other side has processors.
     let runtime = Runtime::builder().io(io).build()?;
-    let wait = |next: &AtomicUsize| -> anyhow::Result<()> {
-        while next.fetch_add(1, Ordering::Relaxed) < children {
-            let status = plainweave::process::Command::new("true").status()?;
-            ensure!(status.success(), "true said {status}");
-        }
-        Ok(())
-    };
     let next = &AtomicUsize::new(0);
-    let wait = &wait;
+    let status = || plainweave::process::Command::new("true").status();
+    let wait = move || wait(children, next, status);
     turn(children, || {
         runtime.scope(|scope| {
-            let spawn = |_| scope.spawn(move || wait(next));
-            let fibers: Vec<_> = (0..AT_A_TIME).map(spawn).collect();
+            let fibers: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(wait)).collect();
             fibers
                 .into_iter()
                 .try_for_each(|fiber| fiber.join().expect("no panic"))
@@ -54,17 +61,10 @@ fn fibers(children: usize, io: Io) -> anyhow::Result<Turn> {
 }
 
 fn threads(children: usize) -> anyhow::Result<Turn> {
+    let next = &AtomicUsize::new(0);
+    let wait = move || wait(children, next, || Command::new("true").status());
     turn(children, || {
-        let next = &AtomicUsize::new(0);
         std::thread::scope(|scope| {
-            let wait = move || -> anyhow::Result<()> {
-                while next.fetch_add(1, Ordering::Relaxed) < children {
-                    let status = Command::new("true").status()?;
-                    ensure!(status.success(), "true said {status}");
-                }
-                Ok(())
-            };
-
             let threads: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(wait)).collect();
             threads
                 .into_iter()

@@ -1,8 +1,6 @@
 //! Datagrams that a server sends back.
 
-use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -13,7 +11,7 @@ use rustix::event::epoll;
 
 use super::turn::{RUNTIMES, Systems, Turn, cpu_ns, runtime};
 use crate::harness::machine;
-use crate::harness::program::Program;
+use crate::harness::program::{PeerServer, Program};
 
 const PEERS: usize = 64;
 const LEN: usize = 64;
@@ -85,32 +83,13 @@ fn turn(datagrams: usize, serve: Serve) -> anyhow::Result<Turn> {
 /// The same with a server that is a process.
 fn turn_of_go(datagrams: usize, program: &Program) -> anyhow::Result<Turn> {
     machine::pin_to(0);
-    let mut command = program.command();
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let server = PeerServer::start(&mut program.command());
     machine::pin_to(1);
-    let mut child = Ended(child?);
-
-    let mut line = String::new();
-    let stdout = child.0.stdout.as_mut().context("no pipe")?;
-    BufReader::new(stdout).read_line(&mut line)?;
-    let address = line
-        .trim()
-        .parse()
-        .context("the Go program did not start")?;
-    let pid = child.0.id();
-    let sent = peers(address, datagrams, || machine::cpu_ns(pid));
+    let server = server?;
+    let pid = server.pid();
+    let sent = peers(server.address, datagrams, || machine::cpu_ns(pid));
     machine::pin_to_first(machine::cpus());
     Ok(vec![("cpu", "ns", sent?)])
-}
-
-/// A process that ends with this.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Returns the server's CPU nanoseconds for each datagram; `cpu` is what it has had so far.

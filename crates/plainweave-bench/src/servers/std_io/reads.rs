@@ -1,5 +1,6 @@
 //! Reads of a file: each of its blocks once, by some streams at once.
 
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,40 +64,42 @@ fn turn(
     ])
 }
 
-fn alone(file: &Blocks) -> anyhow::Result<Read> {
-    measure(|| {
-        let mut buf = [0; BLOCK];
-        for number in (0..file.count).map(|nth| file.block(nth)) {
-            file.file.read_exact_at(&mut buf, (number * BLOCK) as u64)?;
-            check(number, &buf)?;
+/// One stream: reads blocks by `read` as long as nobody else has begun them.
+fn stream(
+    file: &Blocks,
+    next: &AtomicUsize,
+    read: impl Fn(&mut [u8], u64) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let mut buf = [0; BLOCK];
+    loop {
+        let nth = next.fetch_add(1, Ordering::Relaxed);
+        if nth >= file.count {
+            return Ok(());
         }
-        Ok(())
-    })
+
+        let number = file.block(nth);
+        read(&mut buf, (number * BLOCK) as u64)?;
+        check(number, &buf)?;
+    }
+}
+
+/// The same by a thread.
+fn blocking_stream(file: &Blocks, next: &AtomicUsize) -> anyhow::Result<()> {
+    stream(file, next, |buf, at| file.file.read_exact_at(buf, at))
+}
+
+fn alone(file: &Blocks) -> anyhow::Result<Read> {
+    measure(|| blocking_stream(file, &AtomicUsize::new(0)))
 }
 
 fn fibers(file: &Blocks, streams: usize, io: Io) -> anyhow::Result<Read> {
-    let shared = plainweave::fs::File::from_std(file.file.try_clone()?);
+    let shared = &plainweave::fs::File::from_std(file.file.try_clone()?);
     let runtime = runtime(io)?;
-    let read = |next: &AtomicUsize| {
-        let mut buf = [0; BLOCK];
-        loop {
-            let nth = next.fetch_add(1, Ordering::Relaxed);
-            if nth >= file.count {
-                return Ok(());
-            }
-
-            let number = file.block(nth);
-            shared.read_exact_at(&mut buf, (number * BLOCK) as u64)?;
-            check(number, &buf)?;
-        }
-    };
     let next = &AtomicUsize::new(0);
-    let read = &read;
+    let read = move || stream(file, next, |buf, at| shared.read_exact_at(buf, at));
     measure(|| {
         runtime.scope(|scope| {
-            let fibers: Vec<_> = (0..streams)
-                .map(|_| scope.spawn(move || read(next)))
-                .collect();
+            let fibers: Vec<_> = (0..streams).map(|_| scope.spawn(read)).collect();
             fibers
                 .into_iter()
                 .try_for_each(|fiber| fiber.join().expect("a reader does not panic"))
@@ -105,23 +108,10 @@ fn fibers(file: &Blocks, streams: usize, io: Io) -> anyhow::Result<Read> {
 }
 
 fn threads(file: &Blocks, streams: usize) -> anyhow::Result<Read> {
+    let next = &AtomicUsize::new(0);
+    let read = move || blocking_stream(file, next);
     measure(|| {
-        let next = &AtomicUsize::new(0);
         std::thread::scope(|scope| {
-            let read = || -> anyhow::Result<()> {
-                let mut buf = [0; BLOCK];
-                loop {
-                    let nth = next.fetch_add(1, Ordering::Relaxed);
-                    if nth >= file.count {
-                        return Ok(());
-                    }
-
-                    let number = file.block(nth);
-                    file.file.read_exact_at(&mut buf, (number * BLOCK) as u64)?;
-                    check(number, &buf)?;
-                }
-            };
-
             let spawn = |_| {
                 let builder = std::thread::Builder::new().stack_size(STACK);
                 builder.spawn_scoped(scope, read)

@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "pushes entries")]
 
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 
 use anyhow::{Context, ensure};
@@ -17,9 +18,10 @@ pub(super) fn in_flight(file: &Blocks, streams: usize) -> anyhow::Result<Read> {
         .setup_defer_taskrun()
         .build(entries)
         .context("io_uring")?;
-    let mut bufs = vec![[0u8; BLOCK]; streams];
+    // Leaked if an error ends the loop: the kernel may write there yet.
+    let mut bufs = ManuallyDrop::new(vec![[0u8; BLOCK]; streams]);
     let mut reads = vec![0; streams];
-    measure(|| {
+    let read = measure(|| {
         let fd = Fd(file.file.as_raw_fd());
         let mut begun = 0;
         let mut free: Vec<usize> = (0..streams).collect();
@@ -36,8 +38,8 @@ pub(super) fn in_flight(file: &Blocks, streams: usize) -> anyhow::Result<Read> {
                     .offset((number * BLOCK) as u64)
                     .build()
                     .user_data(slot as u64);
-                // SAFETY: the buffer stays until the loop has seen its completion; it ends with
-                // none in flight, or by an error that ends the program's turn with the ring.
+                // SAFETY: the buffer stays until the loop has seen its completion: it is dropped
+                // behind a loop that has ended with none in flight.
                 unsafe { ring.submission().push(&entry) }.context("room for each stream")?;
             }
 
@@ -57,5 +59,7 @@ pub(super) fn in_flight(file: &Blocks, streams: usize) -> anyhow::Result<Read> {
             }
         }
         Ok(())
-    })
+    })?;
+    drop(ManuallyDrop::into_inner(bufs));
+    Ok(read)
 }
