@@ -1,7 +1,7 @@
 //! Who may use what: `unsafe`, imports, atomics, thread-locals, the terminal.
 
 use crate::cycles::Crate;
-use crate::source::{File, has_word, lines_with, rust_files};
+use crate::source::{File, files, has_word, lines_with, read, rust_files};
 use crate::{Report, is_library, is_test, lists};
 
 /// `unsafe_code` is denied (Cargo.toml), and a file that needs it expects it, with a reason. Nothing
@@ -208,4 +208,58 @@ fn libraries_neither_print_nor_exit() {
     }
 
     report.done();
+}
+
+/// The workspaces under `tools` have lock files of their own, which nothing that runs often would
+/// find out of date.
+#[test]
+fn lock_files_of_the_tools_know_what_the_crates_depend_on() {
+    let mut report = Report::default();
+    for lock in files("tools", "lock") {
+        for package in lock.text.split("[[package]]\n").skip(1) {
+            let name = package.split('"').nth(1).unwrap_or_default();
+            if !name.starts_with("plainweave") {
+                continue;
+            }
+
+            let locked = package.split("dependencies = [").nth(1).unwrap_or_default();
+            // With a version behind it where there are several.
+            let locked: Vec<&str> = locked
+                .split('"')
+                .skip(1)
+                .step_by(2)
+                .filter_map(|entry| entry.split(' ').next())
+                .collect();
+            let manifest = read(&format!("crates/{name}/Cargo.toml"));
+            let (all, needed) = dependencies(&manifest);
+            let is_current = locked.iter().all(|one| all.contains(one))
+                && needed.iter().all(|one| locked.contains(one));
+            if !is_current {
+                let remedy = "`cargo metadata` in its folder brings it up to date";
+                report.add(&lock.path, 0, format!("{name} depends on others: {remedy}"));
+            }
+        }
+    }
+    report.done();
+}
+
+/// The dependencies of a manifest, and those among them that are not optional.
+fn dependencies(manifest: &str) -> (Vec<&str>, Vec<&str>) {
+    let (mut all, mut needed) = (Vec::new(), Vec::new());
+    let mut is_inside = false;
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            is_inside = line.ends_with("dependencies]") && !line.contains("dev-");
+        } else if let Some(name) = line.split(['.', ' ', '=']).next()
+            && is_inside
+            && !name.is_empty()
+            && !name.starts_with('#')
+        {
+            all.push(name);
+            if !line.contains("optional = true") {
+                needed.push(name);
+            }
+        }
+    }
+    (all, needed)
 }

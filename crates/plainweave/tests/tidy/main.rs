@@ -65,6 +65,7 @@ fn is_library(file: &File) -> bool {
         "crates/plainweave-http/src/",
         "crates/plainweave-macros/src/",
         "crates/plainweave-tracing/src/",
+        "crates/plainweave-ureq/src/",
     ];
     library.iter().any(|dir| file.path.starts_with(dir)) && !is_test(file)
 }

@@ -45,7 +45,7 @@ pub(crate) fn pages() -> Vec<File> {
 }
 
 /// The files under `dir` with an extension, in order.
-fn files(dir: &str, extension: &str) -> Vec<File> {
+pub(crate) fn files(dir: &str, extension: &str) -> Vec<File> {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];
     while let Some(dir) = dirs.pop() {
