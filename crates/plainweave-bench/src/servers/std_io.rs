@@ -1,8 +1,8 @@
 //! What `std` blocks for beside streams: reads of a file, datagrams, children. Beside threads,
 //! Tokio, Go and raw loops.
 //!
-//! * `cached-N`, `uncached-N`: N streams read blocks of 4 KiB of one file in random order, each
-//!   block once, with the file in the page cache or without. The limit is `pread` by this thread,
+//! * `cached-N`, `uncached-N`, `direct-N`: N streams read blocks of 4 KiB of one file in random
+//!   order, each block once, with the file in the page cache, without, or past it (`O_DIRECT`). The limit is `pread` by this thread,
 //!   or a raw ring that has N reads in flight.
 //! * `datagrams`: a server on CPU 0 sends back what 64 peers on CPU 1 send it, 64 bytes at a time.
 //!   Measured is the server's CPU time; the limit is a raw loop on epoll.
@@ -56,7 +56,7 @@ pub(crate) struct Flags {
 }
 
 /// Case and summary.
-const CASES: [(&str, &str); 12] = [
+const CASES: [(&str, &str); 14] = [
     ("cached-1", "reads of 4 KiB from the page cache, one stream"),
     ("cached-16", "the same, 16 streams"),
     ("cached-256", "the same, 256 streams"),
@@ -66,6 +66,8 @@ const CASES: [(&str, &str); 12] = [
     ("uncached-64", "the same, 64 streams"),
     ("uncached-256", "the same, 256 streams"),
     ("uncached-4096", "the same, 4,096 streams"),
+    ("direct-1", "reads of 4 KiB past the page cache, one stream"),
+    ("direct-64", "the same, 64 streams"),
     ("datagrams", "64 B sent back to 64 peers"),
     ("children", "children that end at once, 16 at a time"),
     ("look-alike", "the limit of `cached-1`, twice: the noise"),
@@ -79,6 +81,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 
     flags.cases.check(CASES.iter().map(|(name, _)| *name))?;
     let file = file::Blocks::new(flags.blocks.get())?;
+    let direct = file.direct();
     let mut failures = Failures::begin()?;
     let mut rows = Vec::new();
     let mut absent = Vec::new();
@@ -87,6 +90,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         let systems = match *case {
             "datagrams" => datagrams::systems(flags.datagrams.get(), &mut absent),
             "children" => children::systems(flags.children.get()),
+            case if case.starts_with("direct") => match &direct {
+                Ok(direct) => reads::systems(case, direct),
+                Err(error) => {
+                    absent.push(((*case).to_owned(), format!("{error:#}")));
+                    continue;
+                }
+            },
             case => reads::systems(case, &file),
         };
 

@@ -655,22 +655,17 @@ fn wrong_values_of_stall_are_refused() {
 fn files() {
     let rows = rows(
         "files",
-        &[
-            "--runs",
-            "1",
-            "--seconds",
-            "0.3",
-            "--files",
-            "20",
-            "--streams",
-            "4",
-        ],
+        &"--runs 1 --seconds 0.3 --files 20 --streams 4"
+            .split(' ')
+            .collect::<Vec<_>>(),
     );
     for method in [
         "sendfile",
         "splice",
         "linked-splice",
-        "linked-splice-capped",
+        "linked-splice-bounded-capped",
+        "linked-splice-unbounded-capped",
+        "second-ring",
         "read-send",
     ] {
         let row = rows

@@ -78,6 +78,35 @@ struct SharedFile {
     writes_now: AtomicBool,
 }
 
+/// Memory for a call on the blocking pool.
+struct Owned {
+    memory: Vec<u8>,
+    start: usize,
+}
+
+impl Owned {
+    /// Larger than any alignment that `O_DIRECT` may ask for.
+    const PAGE: usize = 4096;
+
+    /// `place`: the address of the caller's buffer. This one lies as far into a page, so that a file
+    /// with `O_DIRECT` takes the one if it takes the other.
+    fn new(place: usize, len: usize) -> Self {
+        let mut memory = vec![0; len + Self::PAGE];
+        let start = place.wrapping_sub(memory.as_ptr().addr()) % Self::PAGE;
+        memory.truncate(start + len);
+        Self { memory, start }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..]
+    }
+}
+
+/// Where the first of some buffers is.
+fn place<B: std::ops::Deref<Target = [u8]>>(bufs: &[B]) -> usize {
+    bufs.first().map_or(0, |buf| buf.as_ptr().addr())
+}
+
 /// Why a lock was not had at once, as `std`'s type of that name.
 #[derive(Debug)]
 pub enum TryLockError {
@@ -409,20 +438,20 @@ impl File {
         }
 
         let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let mut owned = vec![0; wanted.min(PIECE_ON_POOL)];
-        let read = self.on_pool(move |file| {
-            let n = file.read_at(&mut owned, offset)?;
-            owned.truncate(n);
-            Ok(owned)
+        let mut owned = Owned::new(place(bufs), wanted.min(PIECE_ON_POOL));
+        let (owned, n) = self.on_pool(move |file| {
+            let n = file.read_at(owned.bytes(), offset)?;
+            Ok((owned, n))
         })?;
 
-        let mut rest = &read[..];
+        let mut owned = owned;
+        let mut rest = &owned.bytes()[..n];
         for buf in bufs {
             let n = rest.len().min(buf.len());
             buf[..n].copy_from_slice(&rest[..n]);
             rest = &rest[n..];
         }
-        Ok(read.len())
+        Ok(n)
     }
 
     /// Writes at a position, at most 1 MiB; at the end of a file that was opened with `append`. A
@@ -526,15 +555,18 @@ impl File {
             return result.map(|n| n as usize);
         }
 
-        let mut owned = Vec::new();
+        let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let mut owned = Owned::new(place(bufs), wanted.min(PIECE_ON_POOL));
+        let mut rest = owned.bytes();
         for buf in bufs {
-            let room = PIECE_ON_POOL - owned.len();
-            owned.extend_from_slice(&buf[..buf.len().min(room)]);
+            let (part, behind) = rest.split_at_mut(buf.len().min(rest.len()));
+            part.copy_from_slice(&buf[..part.len()]);
+            rest = behind;
         }
 
         self.on_pool(move |mut file| match offset {
-            OWN_POSITION => file.write(&owned),
-            offset => file.write_at(&owned, offset),
+            OWN_POSITION => file.write(owned.bytes()),
+            offset => file.write_at(owned.bytes(), offset),
         })
     }
 

@@ -36,6 +36,7 @@ on_every_driver!(
     what_waits_is_not_done_later,
     what_has_no_position_is_read_whole,
     many_read_what_no_page_has,
+    what_bypasses_the_cache,
     what_runs_out_is_said,
 );
 
@@ -753,6 +754,52 @@ fn many_read_what_no_page_has(setup: Setup) {
         let readers: Vec<_> = order.map(reads).collect();
         for reader in readers {
             reader.join().expect("no panic");
+        }
+    });
+}
+
+/// A block as `O_DIRECT` wants it.
+#[repr(align(4096))]
+struct Aligned([u8; 8192]);
+
+fn what_bypasses_the_cache(setup: Setup) {
+    on(setup, |directory| {
+        let path = directory.join("direct");
+        fs::write(&path, [7; 16384]).expect("written");
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let file = match options.custom_flags(libc::O_DIRECT).open(&path) {
+            // A file system in memory may have no such thing.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
+            opened => opened.expect("opened"),
+        };
+
+        let mut block = Box::new(Aligned([0; 8192]));
+        block.0[..4096].fill(1);
+        assert_eq!(
+            file.write_at(&block.0[..4096], 4096).expect("written"),
+            4096
+        );
+        assert_eq!(file.read_at(&mut block.0, 4096).expect("read"), 8192);
+        assert_eq!(
+            [block.0[0], block.0[4095], block.0[4096], block.0[8191]],
+            [1, 1, 7, 7]
+        );
+        let (first, second) = block.0.split_at_mut(4096);
+        let mut both = [IoSliceMut::new(first), IoSliceMut::new(second)];
+        assert_eq!(file.read_vectored_at(&mut both, 0).expect("read"), 8192);
+        assert_eq!([block.0[0], block.0[4096]], [7, 1]);
+
+        // What std may not do, a fiber may not: on each way the kernel sees the same alignment.
+        let std = fs::File::options()
+            .read(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(&path);
+        let std = std.expect("opened");
+        for (start, offset) in [(1, 0), (0, 1), (512, 0), (256, 0), (512, 4096)] {
+            let buf = &mut block.0[start..start + 4096];
+            let theirs = seen(std.read_at(buf, offset));
+            assert_eq!(seen(file.read_at(buf, offset)), theirs, "{start}, {offset}");
         }
     });
 }

@@ -27,8 +27,12 @@ pub(super) enum Method {
     Splice,
     /// With the kernel's own bound on io_uring's threads.
     LinkedSplice,
-    /// With at most four of them.
-    LinkedSpliceCapped,
+    /// With at most four for files, which the kernel bounds by itself too.
+    LinkedSpliceBoundedCapped,
+    /// With at most four for what may wait for ever, say sockets and pipes: all splices.
+    LinkedSpliceUnboundedCapped,
+    /// From files to pipes on a second ring, with at most four.
+    SecondRing,
     ReadSend,
 }
 
@@ -38,7 +42,9 @@ impl Method {
             Self::Sendfile => "sendfile",
             Self::Splice => "splice",
             Self::LinkedSplice => "linked-splice",
-            Self::LinkedSpliceCapped => "linked-splice-capped",
+            Self::LinkedSpliceBoundedCapped => "linked-splice-bounded-capped",
+            Self::LinkedSpliceUnboundedCapped => "linked-splice-unbounded-capped",
+            Self::SecondRing => "second-ring",
             Self::ReadSend => "read-send",
         }
     }
@@ -79,8 +85,14 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
             &mut senders,
             &mut epoll::Splice::new(flags.streams)?,
         )?,
-        Method::LinkedSplice => ring::linked_splice(&mut course, &mut senders, None)?,
-        Method::LinkedSpliceCapped => ring::linked_splice(&mut course, &mut senders, Some(4))?,
+        Method::LinkedSplice => ring::linked_splice(&mut course, &mut senders, [0, 0])?,
+        Method::LinkedSpliceBoundedCapped => {
+            ring::linked_splice(&mut course, &mut senders, [4, 0])?;
+        }
+        Method::LinkedSpliceUnboundedCapped => {
+            ring::linked_splice(&mut course, &mut senders, [0, 4])?;
+        }
+        Method::SecondRing => ring::two_rings(&mut course, &mut senders, [0, 4])?,
         Method::ReadSend => ring::read_send(&mut course, &mut senders)?,
     }
 

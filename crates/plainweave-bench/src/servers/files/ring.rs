@@ -21,6 +21,10 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::course::{self, Course, PIECE, SIZE};
 
+/// How many threads the kernel may take for a ring's work that ends by itself, and for what may wait
+/// for ever. 0: as many as it likes.
+type Caps = [u32; 2];
+
 struct Ring {
     ring: IoUring,
     /// Entries pushed and not completed.
@@ -34,6 +38,13 @@ impl Ring {
             ring: IoUring::new(entries).context("io_uring is not available here")?,
             pending: 0,
         })
+    }
+
+    /// One with limits on the kernel's threads.
+    fn capped(streams: usize, mut caps: Caps) -> anyhow::Result<Self> {
+        let ring = Self::new(streams)?;
+        ring.ring.submitter().register_iowq_max_workers(&mut caps)?;
+        Ok(ring)
     }
 
     fn push(&mut self, entry: &Entry) -> anyhow::Result<()> {
@@ -82,23 +93,15 @@ impl Drop for Ring {
 /// The second one of a chain.
 const OUT: u64 = 1 << 32;
 
-/// File to pipe and pipe to socket, linked, a chain at a time for each stream. `cap`: kernel
+/// File to pipe and pipe to socket, linked, a chain at a time for each stream. `caps`: kernel
 /// threads at most.
 pub(super) fn linked_splice(
     course: &mut Course,
     senders: &mut [course::Sender],
-    cap: Option<u32>,
+    caps: Caps,
 ) -> anyhow::Result<()> {
-    let pipes = senders
-        .iter()
-        .map(|_| pipe_with(PipeFlags::CLOEXEC))
-        .collect::<Result<Vec<_>, _>>()?;
-    let mut ring = Ring::new(senders.len())?;
-    if let Some(cap) = cap {
-        ring.ring
-            .submitter()
-            .register_iowq_max_workers(&mut [cap, cap])?;
-    }
+    let pipes = pipes(senders.len())?;
+    let mut ring = Ring::capped(senders.len(), caps)?;
 
     // What each pipe holds; less than asked for can go in, or out.
     let mut held = vec![0; senders.len()];
@@ -136,6 +139,74 @@ pub(super) fn linked_splice(
     Ok(())
 }
 
+/// File to pipe on a ring of its own, pipe to socket on the first. So what waits for the disk takes
+/// threads of one, and what waits for a peer those of the other, and neither uses the other's up.
+pub(super) fn two_rings(
+    course: &mut Course,
+    senders: &mut [course::Sender],
+    filling: Caps,
+) -> anyhow::Result<()> {
+    let pipes = pipes(senders.len())?;
+    let mut drains = Ring::new(senders.len())?;
+    let mut fills = Ring::capped(senders.len(), filling)?;
+    // Whichever completes something says so here.
+    let completed = eventfd(0, EventfdFlags::CLOEXEC)?;
+    for ring in [&drains, &fills] {
+        let submitter = ring.ring.submitter();
+        submitter.register_eventfd(completed.as_raw_fd())?;
+    }
+
+    let mut held = vec![0; senders.len()];
+    for (number, pipe) in pipes.iter().enumerate() {
+        fills.push(&fill(&senders[number], pipe).user_data(number as u64))?;
+    }
+    while course.looks_again() {
+        fills.ring.submit()?;
+        drains.ring.submit()?;
+        rustix::io::read(&completed, &mut [0; 8])?;
+        course.looking();
+
+        for (data, result) in fills.completed() {
+            ensure!(result > 0, "a splice from a file gave {result}");
+            let number = data as usize;
+            held[number] = result as usize;
+            drains.push(&drain(&senders[number], &pipes[number], held[number]).user_data(data))?;
+        }
+        for (data, result) in drains.completed() {
+            ensure!(result > 0, "a splice to a socket gave {result}");
+            let number = data as usize;
+            held[number] -= result as usize;
+            course.sent(&mut senders[number], result as usize)?;
+            match held[number] {
+                0 => fills.push(&fill(&senders[number], &pipes[number]).user_data(data))?,
+                left => {
+                    drains.push(&drain(&senders[number], &pipes[number], left).user_data(data))?
+                }
+            }
+        }
+    }
+
+    Ok(())
+}
+
+fn pipes(count: usize) -> anyhow::Result<Vec<(OwnedFd, OwnedFd)>> {
+    let pipes: Result<_, _> = (0..count).map(|_| pipe_with(PipeFlags::CLOEXEC)).collect();
+    Ok(pipes?)
+}
+
+/// As much of the file as goes into a pipe at once.
+fn fill(sender: &course::Sender, pipe: &(OwnedFd, OwnedFd)) -> Entry {
+    let [file, write] = [sender.file.as_raw_fd(), pipe.1.as_raw_fd()].map(types::Fd);
+    let len = (SIZE - sender.offset as usize).min(PIECE) as u32;
+    opcode::Splice::new(file, sender.offset as i64, write, -1, len).build()
+}
+
+/// What the pipe holds.
+fn drain(sender: &course::Sender, pipe: &(OwnedFd, OwnedFd), held: usize) -> Entry {
+    let [read, socket] = [pipe.0.as_raw_fd(), sender.socket.as_raw_fd()].map(types::Fd);
+    opcode::Splice::new(read, -1, socket, -1, held as u32).build()
+}
+
 /// Fills the pipe if it is empty, and empties it.
 fn chain(
     ring: &mut Ring,
@@ -144,26 +215,16 @@ fn chain(
     held: usize,
     data: u64,
 ) -> anyhow::Result<()> {
-    let read = types::Fd(pipe.0.as_raw_fd());
-    let write = types::Fd(pipe.1.as_raw_fd());
-    let len = if held > 0 {
-        held
-    } else {
-        (SIZE - sender.offset as usize).min(PIECE)
-    } as u32;
-
     if held == 0 {
-        let file = types::Fd(sender.file.as_raw_fd());
-        let fill = opcode::Splice::new(file, sender.offset as i64, write, -1, len).build();
+        let fill = fill(sender, pipe);
         ring.push(&fill.flags(Flags::IO_LINK).user_data(data))?;
     }
 
-    let socket = types::Fd(sender.socket.as_raw_fd());
-    ring.push(
-        &opcode::Splice::new(read, -1, socket, -1, len)
-            .build()
-            .user_data(data | OUT),
-    )
+    let len = match held {
+        0 => (SIZE - sender.offset as usize).min(PIECE),
+        held => held,
+    };
+    ring.push(&drain(sender, pipe, len).user_data(data | OUT))
 }
 
 /// Reads into a buffer and sends from it, in turn, for each stream.

@@ -1,7 +1,8 @@
 //! A file whose blocks are read, each once, and how long that takes.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,6 +13,11 @@ use super::turn::cpu_ns;
 
 /// Bytes of a block.
 pub(super) const BLOCK: usize = 4096;
+
+/// Memory for a block, as `O_DIRECT` wants it.
+#[derive(Clone)]
+#[repr(align(4096))]
+pub(super) struct Buffer(pub(super) [u8; BLOCK]);
 
 /// A file whose blocks say where they are, deleted already.
 pub(super) struct Blocks {
@@ -42,6 +48,20 @@ impl Blocks {
             file: Arc::new(file),
             count,
             step: step.context("no step leads to all blocks")?,
+        })
+    }
+
+    /// The same file without the page cache.
+    ///
+    /// # Errors
+    /// The file system has no `O_DIRECT`.
+    pub(super) fn direct(&self) -> anyhow::Result<Self> {
+        let mut options = File::options();
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let file = options.read(true).custom_flags(libc::O_DIRECT).open(path);
+        Ok(Self {
+            file: Arc::new(file.context("O_DIRECT")?),
+            ..*self
         })
     }
 

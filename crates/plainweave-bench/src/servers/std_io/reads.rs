@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plainweave::Io;
 
-use super::file::{BLOCK, Blocks, Read, check, measure};
+use super::file::{BLOCK, Blocks, Buffer, Read, check, measure};
 use super::ring::in_flight;
 use super::turn::{RUNTIMES, Systems, Turn, runtime};
 
@@ -70,7 +70,7 @@ fn stream(
     next: &AtomicUsize,
     read: impl Fn(&mut [u8], u64) -> io::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut buf = [0; BLOCK];
+    let mut buf = Buffer([0; BLOCK]);
     loop {
         let nth = next.fetch_add(1, Ordering::Relaxed);
         if nth >= file.count {
@@ -78,8 +78,8 @@ fn stream(
         }
 
         let number = file.block(nth);
-        read(&mut buf, (number * BLOCK) as u64)?;
-        check(number, &buf)?;
+        read(&mut buf.0, (number * BLOCK) as u64)?;
+        check(number, &buf.0)?;
     }
 }
 
@@ -147,9 +147,9 @@ fn tokio(file: &Blocks, streams: usize) -> anyhow::Result<Read> {
                         let number = nth * plan.1 % plan.0;
                         let file = Arc::clone(&file);
                         let read = move || -> anyhow::Result<()> {
-                            let mut buf = [0; BLOCK];
-                            file.read_exact_at(&mut buf, (number * BLOCK) as u64)?;
-                            check(number, &buf)
+                            let mut buf = Buffer([0; BLOCK]);
+                            file.read_exact_at(&mut buf.0, (number * BLOCK) as u64)?;
+                            check(number, &buf.0)
                         };
 
                         tokio::task::spawn_blocking(read).await??;

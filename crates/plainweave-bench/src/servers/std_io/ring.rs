@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use anyhow::{Context, ensure};
 use io_uring::{IoUring, opcode, types::Fd};
 
-use super::file::{BLOCK, Blocks, Read, check, measure};
+use super::file::{BLOCK, Blocks, Buffer, Read, check, measure};
 
 /// Keeps as many reads in flight as there are streams.
 pub(super) fn in_flight(file: &Blocks, streams: usize) -> anyhow::Result<Read> {
@@ -19,7 +19,7 @@ pub(super) fn in_flight(file: &Blocks, streams: usize) -> anyhow::Result<Read> {
         .build(entries)
         .context("io_uring")?;
     // Leaked if an error ends the loop: the kernel may write there yet.
-    let mut bufs = ManuallyDrop::new(vec![[0u8; BLOCK]; streams]);
+    let mut bufs = ManuallyDrop::new(vec![Buffer([0; BLOCK]); streams]);
     let mut reads = vec![0; streams];
     let read = measure(|| {
         let fd = Fd(file.file.as_raw_fd());
@@ -33,7 +33,7 @@ pub(super) fn in_flight(file: &Blocks, streams: usize) -> anyhow::Result<Read> {
                 let number = file.block(begun);
                 reads[slot] = number;
                 begun += 1;
-                let buf = bufs[slot].as_mut_ptr();
+                let buf = bufs[slot].0.as_mut_ptr();
                 let entry = opcode::Read::new(fd, buf, BLOCK as u32)
                     .offset((number * BLOCK) as u64)
                     .build()
@@ -53,7 +53,7 @@ pub(super) fn in_flight(file: &Blocks, streams: usize) -> anyhow::Result<Read> {
                     entry.result()
                 );
 
-                check(reads[slot], &bufs[slot])?;
+                check(reads[slot], &bufs[slot].0)?;
                 free.push(slot);
                 done += 1;
             }
