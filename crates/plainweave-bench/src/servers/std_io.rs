@@ -2,8 +2,8 @@
 //! Tokio, Go and raw loops.
 //!
 //! * `cached-N`, `uncached-N`, `direct-N`: N streams read blocks of 4 KiB of one file in random
-//!   order, each block once, with the file in the page cache, without, or past it (`O_DIRECT`). The limit is `pread` by this thread,
-//!   or a raw ring that has N reads in flight.
+//!   order, each block once, with the file in the page cache, without, or past it (`O_DIRECT`). The
+//!   limit is `pread` by this thread, or a raw ring that has N reads in flight.
 //! * `datagrams`: a server on CPU 0 sends back what 64 peers on CPU 1 send it, 64 bytes at a time.
 //!   Measured is the server's CPU time; the limit is a raw loop on epoll.
 //! * `children`: 16 at a time wait for children that end at once; the limit is `std` on 16 threads.

@@ -88,8 +88,8 @@ impl Owned {
     /// Larger than any alignment that `O_DIRECT` may ask for.
     const PAGE: usize = 4096;
 
-    /// `place`: the address of the caller's buffer. This one lies as far into a page, so that a file
-    /// with `O_DIRECT` takes the one if it takes the other.
+    /// `place`: the address of the caller's buffer. This one lies as far into a page, so that a
+    /// file with `O_DIRECT` takes the one if it takes the other.
     fn new(place: usize, len: usize) -> Self {
         let mut memory = vec![0; len + Self::PAGE];
         let start = place.wrapping_sub(memory.as_ptr().addr()) % Self::PAGE;

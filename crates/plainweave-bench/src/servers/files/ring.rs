@@ -21,8 +21,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::course::{self, Course, PIECE, SIZE};
 
-/// How many threads the kernel may take for a ring's work that ends by itself, and for what may wait
-/// for ever. 0: as many as it likes.
+/// How many threads the kernel may take for a ring's work that ends by itself, and for what may
+/// wait for ever. 0: as many as it likes.
 type Caps = [u32; 2];
 
 struct Ring {

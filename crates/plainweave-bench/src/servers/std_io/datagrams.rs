@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use plainweave::Io;
+use plainweave::net::Batch;
 use rustix::event::epoll;
 
 use super::turn::{RUNTIMES, Systems, Turn, cpu_ns, runtime};
@@ -33,12 +34,20 @@ const GO: [(&str, &str); 2] = [
 
 /// Returns the systems, and notes which is not there, and why.
 pub(super) fn systems(datagrams: usize, absent: &mut Vec<(String, String)>) -> Systems<'static> {
-    let fibers: [Serve; 2] = [
-        |socket, end| serve_fibers(socket, end, RUNTIMES[0].1),
-        |socket, end| serve_fibers(socket, end, RUNTIMES[1].1),
+    let [(default, _), (epoll, _)] = RUNTIMES;
+    let fibers: [(&str, Serve); 3] = [
+        (default, |socket, end| {
+            serve_fibers(socket, end, Io::Auto, echo)
+        }),
+        (epoll, |socket, end| {
+            serve_fibers(socket, end, Io::Epoll, echo)
+        }),
+        ("plainweave-many", |socket, end| {
+            serve_fibers(socket, end, Io::Auto, echo_many)
+        }),
     ];
     let mut systems: Systems<'static> = Vec::new();
-    for ((name, _), serve) in RUNTIMES.into_iter().zip(fibers) {
+    for (name, serve) in fibers {
         systems.push((name, Box::new(move || turn(datagrams, serve))));
     }
     systems.push(("tokio", Box::new(move || turn(datagrams, serve_tokio))));
@@ -136,16 +145,41 @@ fn peers(
     Ok(spent as f64 / ((rounds + 1 - warm) * PEERS) as f64)
 }
 
-fn serve_fibers(socket: UdpSocket, end: &AtomicBool, io: Io) -> anyhow::Result<()> {
+/// Sends back one at a time.
+fn echo(socket: &plainweave::net::UdpSocket) -> anyhow::Result<()> {
+    let mut buf = [0; LEN];
+    loop {
+        let (len, peer) = socket.recv_from(&mut buf)?;
+        socket.send_to(&buf[..len], peer)?;
+    }
+}
+
+/// Sends back as many as there are, in one system call.
+fn echo_many(socket: &plainweave::net::UdpSocket) -> anyhow::Result<()> {
+    let mut batch = Batch::new(PEERS, LEN);
+    loop {
+        socket.recv_many(&mut batch)?;
+        let all: Vec<_> = batch
+            .iter()
+            .map(|(bytes, it)| (bytes, Some(it.from)))
+            .collect();
+        let mut sent = 0;
+        while sent < all.len() {
+            sent += socket.send_many(&all[sent..])?;
+        }
+    }
+}
+
+fn serve_fibers(
+    socket: UdpSocket,
+    end: &AtomicBool,
+    io: Io,
+    echo: fn(&plainweave::net::UdpSocket) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let runtime = runtime(io)?;
     runtime.scope(|scope| {
         let server = scope.spawn(|| -> anyhow::Result<()> {
-            let socket = plainweave::net::UdpSocket::from_std(socket)?;
-            let mut buf = [0; LEN];
-            loop {
-                let (len, peer) = socket.recv_from(&mut buf)?;
-                socket.send_to(&buf[..len], peer)?;
-            }
+            echo(&plainweave::net::UdpSocket::from_std(socket)?)
         });
 
         while !end.load(Ordering::Relaxed) {
