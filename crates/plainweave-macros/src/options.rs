@@ -11,7 +11,7 @@ const TIMEOUT_MILLIS: u64 = 60_000;
 /// Of a test, unless it says otherwise: enough for fibers to meet each other.
 const TEST_WORKERS: u64 = 2;
 /// Of a test with several seeds, unless it says otherwise.
-const RANDOM: &str = "local-fifo:order=random";
+const RANDOM: &str = "local-fifo:order=drawn";
 /// As `RuntimeBuilder::workers` has it.
 const MOST_WORKERS: u64 = 1024;
 

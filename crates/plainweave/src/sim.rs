@@ -1,11 +1,13 @@
 //! Programs on simulated time, by the schedule of a seed.
 //!
 //! Time is exact: it stands while a fiber can run, and jumps to the next timer when all wait. Which
-//! fiber that is ready goes on is drawn from the seed, also, in builds with debug assertions, before
-//! each lock, message and permit. So a run depends on the program and the seed alone, as long as
-//! jobs of the blocking pool take less than 100 ms of real time each and no other thread of the
-//! program wakes its fibers. There is one worker, and no network. See `docs/testing.md`, and
-//! [`#[plainweave::test]`](macro@crate::test), which tries many seeds.
+//! fiber that is ready goes on is drawn from the seed, by one of two ways which are drawn first
+//! (`policy/local.rs`). In builds with debug assertions or the feature `preemption-points` that is
+//! so also before each lock, message, permit and atomic ([`crate::sync::atomic`]). So a run depends
+//! on the program and the seed alone, as long as jobs of the blocking pool take less than 100 ms of
+//! real time each and no other thread of the program wakes its fibers. There is one worker, and no
+//! network. See `docs/testing.md`, and [`#[plainweave::test]`](macro@crate::test), which tries many
+//! seeds.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -23,7 +25,7 @@ use crate::time;
 use crate::watchdog::deadlock::Deadlock;
 
 /// The policy that draws who goes on.
-const BY_CHANCE: &str = "local-fifo:order=random";
+const BY_CHANCE: &str = "local-fifo:order=drawn";
 /// How long the fibers of a program that is stuck get to end, once they are cancelled.
 const CANCELLED: Duration = Duration::from_secs(1);
 
@@ -61,22 +63,69 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let builder = Runtime::builder().io(Io::Sim { seed }).policy(BY_CHANCE);
-    let (runtime, end) = match watch(builder, "main", None, f) {
-        Ok(watched) => watched,
-        Err(why) => panic!("{why}"),
-    };
-    match end {
-        WatchedEnd::Joined(Ok(value)) => value,
-        WatchedEnd::Joined(Err(error)) => match error.into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(error) => panic!("{error}"),
-        },
-        WatchedEnd::Stuck(deadlock) => {
-            let _ = runtime.shutdown(CANCELLED);
-            panic!("by seed {seed}: {deadlock}");
+    Simulation::new(seed).run(f)
+}
+
+/// How a program is simulated, where [`run`]'s way is not the one that is wanted.
+///
+/// ```
+/// use plainweave::sim::Simulation;
+///
+/// // In the order in which fibers become ready, as a plain event loop would.
+/// let order = Simulation::new(1).policy("local-fifo").run(|| {
+///     let fibers: Vec<_> = (0..3).map(|n| plainweave::spawn(move || n)).collect();
+///     fibers.into_iter().map(|fiber| fiber.join().unwrap()).collect::<Vec<_>>()
+/// });
+/// assert_eq!(order, [0, 1, 2]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Simulation {
+    seed: u64,
+    builder: RuntimeBuilder,
+}
+
+impl Simulation {
+    /// As [`run`].
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let builder = Runtime::builder().io(Io::Sim { seed }).policy(BY_CHANCE);
+        Self { seed, builder }
+    }
+
+    /// Decides who goes on by another policy: `local-fifo:order=random` draws at each step,
+    /// `local-fifo:order=pct,depth=3,steps=4096` draws priorities that change seldom, `local-fifo`
+    /// takes turns.
+    #[must_use]
+    pub fn policy(mut self, name: impl Into<String>) -> Self {
+        self.builder = self.builder.policy(name);
+        self
+    }
+
+    /// Runs `f` as [`run`] does.
+    ///
+    /// # Panics
+    /// As [`run`]; if there is no such policy.
+    pub fn run<T, F>(self, f: F) -> T
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let (runtime, end) = match watch(self.builder, "main", None, f) {
+            Ok(watched) => watched,
+            Err(why) => panic!("{why}"),
+        };
+        match end {
+            WatchedEnd::Joined(Ok(value)) => value,
+            WatchedEnd::Joined(Err(error)) => match error.into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(error) => panic!("{error}"),
+            },
+            WatchedEnd::Stuck(deadlock) => {
+                let _ = runtime.shutdown(CANCELLED);
+                panic!("by seed {}: {deadlock}", self.seed);
+            }
+            WatchedEnd::Late => unreachable!("no limit"),
         }
-        WatchedEnd::Late => unreachable!("no limit"),
     }
 }
 

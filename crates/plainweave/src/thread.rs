@@ -509,19 +509,21 @@ pub fn yield_now() {
 }
 
 /// Lets any fiber go on that is ready, before this one does what others may see: on virtual time,
-/// in builds with debug assertions. Nothing otherwise. So a test finds what depends on the order of
-/// two such steps, which without it only a wait in between would show.
+/// in builds with debug assertions or the feature `preemption-points`. Nothing otherwise. So a test
+/// finds what depends on the order of two such steps, which without it only a wait in between would
+/// show.
 #[inline(always)]
 pub(crate) fn preemption_point() {
     #[cold]
     fn on_virtual_time() {
         let simulated = |header: &&Header| header.worker().pool().virtual_time;
         if wait::suspendable().filter(simulated).is_some() && !std::thread::panicking() {
-            yield_now();
+            // A soft one: by `yield_now` a fiber says that it has nothing to do.
+            yield_local();
         }
     }
 
-    if cfg!(debug_assertions) {
+    if cfg!(any(debug_assertions, feature = "preemption-points")) {
         on_virtual_time();
     }
 }

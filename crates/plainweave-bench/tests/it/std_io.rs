@@ -5,7 +5,8 @@ use crate::tiny::{rows, run};
 /// Readers look at the blocks, and peers at the datagrams.
 #[test]
 fn every_system_reads_and_answers() {
-    let cases = "cached-1,cached-16,uncached-1,uncached-64,direct-1,direct-64,datagrams,children,look-alike";
+    let cases = "cached-1,cached-16,uncached-1,uncached-64,direct-1,direct-64,datagrams,children,\
+                 look-alike";
     let args = [
         "--runs",
         "2",

@@ -1,4 +1,4 @@
-//! Each worker by itself, first in, first out, last in, first out or by chance; nobody steals. The
+//! Each worker by itself, first in, first out, last in, first out or by draws; nobody steals. The
 //! baseline of every stealing scheduler, and what a process (or an event loop) per core does.
 //!
 //! For it: no shared word is touched but to hand over what comes from elsewhere; data stays where
@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 
 use crossbeam_utils::CachePadded;
 
+use super::pct::Priorities;
 use super::placement::by_load;
 use super::settings::{Key, Settings, key, number, word};
 use super::{Cx, DirectSwitch, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
@@ -31,6 +32,11 @@ pub enum TakeOrder {
     Lifo,
     /// Any, each with the same chance: for tests, which find another schedule by each seed.
     Random,
+    /// The one with the highest priority, which is drawn and changes seldom (`policy/pct.rs`): for
+    /// tests, of which some faults need few steps in one order and many in between.
+    Pct,
+    /// One of the last two for all of a run: for tests.
+    Drawn,
 }
 
 /// Where a new task goes.
@@ -51,6 +57,10 @@ pub struct LocalParams {
     pub place: Place,
     /// How many pops it takes until the other lanes come first, at least 1.
     pub poll: u32,
+    /// With priorities that are drawn: how many orderings a fault may need, at least 1.
+    pub depth: u32,
+    /// With these: the pops within which priorities change, at least 1.
+    pub steps: u32,
 }
 
 impl Default for LocalParams {
@@ -59,6 +69,8 @@ impl Default for LocalParams {
             order: TakeOrder::Fifo,
             place: Place::Own,
             poll: 61,
+            depth: 3,
+            steps: 4096,
         }
     }
 }
@@ -67,8 +79,8 @@ impl Settings for LocalParams {
     const KEYS: &'static [Key] = &[
         key(
             "order",
-            "fifo|lifo|random",
-            "which task a worker takes; random is for tests",
+            "fifo|lifo|random|pct|drawn",
+            "which task a worker takes; the last three are for tests",
         ),
         key(
             "place",
@@ -80,6 +92,12 @@ impl Settings for LocalParams {
             "1..65535",
             "pops until tasks from elsewhere come first",
         ),
+        key("depth", "1..32", "pct: orderings that a fault may need"),
+        key(
+            "steps",
+            "1..1000000000",
+            "pct: pops within which priorities change",
+        ),
     ];
 
     fn set(&mut self, key: &str, value: &str) -> Option<()> {
@@ -89,10 +107,14 @@ impl Settings for LocalParams {
                     ("fifo", TakeOrder::Fifo),
                     ("lifo", TakeOrder::Lifo),
                     ("random", TakeOrder::Random),
+                    ("pct", TakeOrder::Pct),
+                    ("drawn", TakeOrder::Drawn),
                 ];
                 self.order = word(value, &orders)?;
             }
             "place" => self.place = word(value, &[("own", Place::Own), ("deal", Place::Deal)])?,
+            "depth" => self.depth = number(value, 1..=32)?,
+            "steps" => self.steps = number(value, 1..=1_000_000_000)?,
             _ => self.poll = number(value, 1..=65_535)?,
         }
         Some(())
@@ -115,6 +137,10 @@ pub struct LocalHalf<T> {
     yielded: VecDeque<T>,
     left: u32,
     turn: bool,
+    /// As the parameter says, or as was drawn.
+    order: TakeOrder,
+    /// From the first pop on, if they decide.
+    priorities: Option<Priorities>,
 }
 
 impl<T: Task> Local<T> {
@@ -132,6 +158,30 @@ impl<T: Task> Local<T> {
         } else {
             local.yielded.pop_front().or_else(|| arrivals.pop())
         }
+    }
+
+    /// Takes the task that the draws give. There is no draw for a look in vain: how many of those
+    /// there are is a matter of real time, and a seed is to give one schedule.
+    fn pop_drawn(&self, cx: &mut Cx, local: &mut LocalHalf<T>) -> Option<T> {
+        let tasks = &mut local.tasks;
+        if tasks.is_empty() {
+            return None;
+        }
+
+        if local.order == TakeOrder::Drawn {
+            local.order = [TakeOrder::Random, TakeOrder::Pct][cx.below(2)];
+        }
+        let chosen = match local.order {
+            TakeOrder::Pct => {
+                let LocalParams { depth, steps, .. } = self.params;
+                let draw = |cx: &mut Cx| Priorities::draw(cx, depth, steps);
+                let priorities = local.priorities.get_or_insert_with(|| draw(cx));
+                priorities.choose(cx, tasks)
+            }
+            _ if tasks.len() == 1 => 0,
+            _ => cx.below(tasks.len()),
+        };
+        tasks.swap_remove_back(chosen)
     }
 }
 
@@ -161,6 +211,8 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
             yielded,
             left: self.params.poll,
             turn: false,
+            order: self.params.order,
+            priorities: None,
         }
     }
 
@@ -173,6 +225,11 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
         if why == Ready::Spawned && self.params.place == Place::Deal && task.pinned().is_none() {
             return self.send(task, None);
         }
+        // A soft yield is a point where a test may go on with others: no reason to give way.
+        let gives_way = why.is_yield() && why != Ready::YieldedLocal;
+        if let Some(priorities) = local.priorities.as_mut().filter(|_| gives_way) {
+            priorities.give_way(&task);
+        }
         let lane = if self.params.order == TakeOrder::Lifo && why.is_yield() {
             &mut local.yielded
         } else {
@@ -184,18 +241,12 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
     }
 
     fn pop(&self, cx: &mut Cx, local: &mut LocalHalf<T>, _: Effort) -> Option<T> {
-        if self.params.order == TakeOrder::Random {
+        if !matches!(local.order, TakeOrder::Fifo | TakeOrder::Lifo) {
             // What comes from elsewhere has its chance, too.
             local
                 .tasks
                 .extend(std::iter::from_fn(|| self.arrivals[local.worker].pop()));
-            // A draw for each choice, and none for a look in vain: how many of those there are is
-            // a matter of real time, and a seed is to give one schedule.
-            let chosen = match local.tasks.len() {
-                0 | 1 => 0,
-                several => cx.below(several),
-            };
-            return local.tasks.swap_remove_back(chosen);
+            return self.pop_drawn(cx, local);
         }
 
         local.left -= 1;

@@ -30,6 +30,7 @@ mod helping_params; // The constants of `helping`.
 mod local; // Each worker by itself.
 mod multi_queue; // The better of two random lanes.
 mod observed; // Any policy, observed: how long ready tasks wait, and who goes before them.
+mod pct; // Priorities that are drawn, for tests.
 mod pinned; // What all policies do with pinned tasks and with yields.
 mod placement; // Where a task starts that then stays there.
 mod priority; // The most urgent; waiting adds urgency.

@@ -48,6 +48,7 @@ mod semaphore; // Permits, strictly in order.
 // What locks and channels are made of: a state, lists of waiters, grants.
 pub(crate) mod wait_queue;
 
+pub mod atomic; // `std`'s atomics, with points for tests to go on at.
 mod barrier; // A point that a number of callers pass together.
 pub mod broadcast; // Channels in which each receiver gets each value.
 mod lazy_lock; // Values that their first use computes.

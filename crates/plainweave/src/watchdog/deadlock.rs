@@ -45,7 +45,9 @@ const GRACE: Duration = Duration::from_millis(500);
 /// The same after looks that ended too soon, each of which doubles it: the fibers may be too many,
 /// or the machine busy.
 const LONGEST_GRACE: Duration = Duration::from_secs(3600);
-/// How long that may take.
+/// In place of the first, of a simulated runtime.
+const VIRTUAL_GRACE: Duration = Duration::from_millis(10);
+/// How long a look may take.
 const LIMIT: Duration = Duration::from_secs(2);
 /// How long to wait for workers that say nothing and do not fall asleep: they are busy again.
 const QUIET_WAIT: Duration = Duration::from_millis(50);
@@ -193,9 +195,15 @@ impl Deadlocks {
         let (since, grace) = match self.quiet {
             Some((at, since, grace)) if at == now_switches => (since, grace),
             _ => {
+                // On virtual time no timer is to come: only another thread could wake a fiber.
+                let grace = if pool.virtual_time {
+                    VIRTUAL_GRACE
+                } else {
+                    GRACE
+                };
                 let now = Instant::now();
-                self.quiet = Some((now_switches, now, GRACE));
-                (now, GRACE)
+                self.quiet = Some((now_switches, now, grace));
+                (now, grace)
             }
         };
 

@@ -2,12 +2,14 @@
 
 use std::cell::RefCell;
 use std::io::ErrorKind;
+use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::*;
 use plainweave::sync::Mutex;
+use plainweave::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use plainweave::{Io, Runtime, sim, time};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -227,7 +229,7 @@ fn a_seed_gives_the_same_trace_each_time() {
 type Planted = (&'static str, fn() -> bool);
 
 /// Bugs that some schedules show.
-const PLANTED: [Planted; 6] = [
+const PLANTED: [Planted; 9] = [
     ("check, then act", || {
         let left = Arc::new(Mutex::new(1));
         both(&left, |left| {
@@ -289,6 +291,56 @@ const PLANTED: [Planted; 6] = [
         drop(first);
         turned.join().expect("no panic") || late
     }),
+    ("an update in two halves", || {
+        let halves = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
+        let other = halves.clone();
+        let writer = plainweave::spawn(move || {
+            other.0.store(1, Ordering::SeqCst);
+            other.1.store(1, Ordering::SeqCst);
+        });
+        let first = halves.0.load(Ordering::SeqCst);
+        let seen = (first, halves.1.load(Ordering::SeqCst));
+        writer.join().expect("no panic");
+        seen == (0, 1)
+    }),
+    ("made twice, though looked for twice", || {
+        let cell = Arc::new((AtomicBool::new(false), AtomicU32::new(0)));
+        both(&cell, |cell| {
+            if !cell.0.load(Ordering::SeqCst) {
+                cell.1.fetch_add(1, Ordering::SeqCst);
+                cell.0.store(true, Ordering::SeqCst);
+            }
+        });
+        cell.1.load(Ordering::SeqCst) != 1
+    }),
+    ("a head that was there before", || {
+        // A stack of places 1 and 2 by the number of the first, 0 is none: popped, popped and
+        // pushed between a look at the head and its exchange.
+        let stack = Arc::new((AtomicU32::new(1), [0, 2, 0].map(AtomicU32::new)));
+        let pop = |stack: &(AtomicU32, [AtomicU32; 3])| loop {
+            let head = stack.0.load(Ordering::SeqCst);
+            if head == 0 {
+                return 0;
+            }
+            let next = stack.1[head as usize].load(Ordering::SeqCst);
+            let order = Ordering::SeqCst;
+            if stack.0.compare_exchange(head, next, order, order).is_ok() {
+                return head;
+            }
+        };
+        let other = stack.clone();
+        let popper = plainweave::spawn(move || pop(&other));
+        let first = pop(&stack);
+        let second = pop(&stack);
+        if first != 0 {
+            let top = stack.0.load(Ordering::SeqCst);
+            stack.1[first as usize].store(top, Ordering::SeqCst);
+            stack.0.store(first, Ordering::SeqCst);
+        }
+        let theirs = popper.join().expect("no panic");
+        // They have one, and ours is not on the stack any more.
+        second != 0 && theirs == 1 && stack.0.load(Ordering::SeqCst) == second
+    }),
 ];
 
 /// Has two fibers do the same.
@@ -303,23 +355,119 @@ fn both<T: Clone + Send + 'static>(with: &T, act: fn(&T)) {
         .for_each(|fiber| fiber.join().expect("no panic"));
 }
 
-/// Before each lock another fiber may go on, by chance: so each is found, and not by all seeds.
+/// Before each lock and each atomic another may go on: so each is found, and not by all seeds.
 #[test]
-fn schedules_by_chance_show_what_depends_on_them() {
-    unless_it_hangs("schedules_by_chance_show_what_depends_on_them", || {
-        for (bug, program) in PLANTED {
-            let shows = |seed| {
-                let builder = Runtime::builder().io(Io::Sim { seed });
-                let runtime = builder.policy("local-fifo:order=random").build();
-                let runtime = runtime.expect("a runtime");
-                runtime.spawn(program).join().expect("no panic")
-            };
+fn drawn_schedules_show_what_depends_on_them() {
+    unless_it_hangs("drawn_schedules_show_what_depends_on_them", || {
+        for order in ["random", "pct", "drawn"] {
+            for (bug, program) in PLANTED {
+                let shows = |seed| {
+                    let builder = Runtime::builder().io(Io::Sim { seed });
+                    let policy = format!("local-fifo:order={order},steps=64");
+                    let runtime = builder.policy(policy).build().expect("a runtime");
+                    runtime.spawn(program).join().expect("no panic")
+                };
 
-            let found: Vec<u64> = (0..100).filter(|&seed| shows(seed)).collect();
-            assert!((1..100).contains(&found.len()), "{bug}: {found:?}");
-            assert!(shows(found[0]), "{bug}: a seed shows it each time");
+                let found: Vec<u64> = (0..100).filter(|&seed| shows(seed)).collect();
+                assert!((1..100).contains(&found.len()), "{order}, {bug}: {found:?}");
+                assert!(shows(found[0]), "{order}, {bug}: a seed shows it each time");
+            }
         }
     });
+}
+
+/// One runs to its end between two steps of another: priorities soon find what a draw at each step
+/// hardly ever does.
+#[test]
+fn priorities_let_one_run_for_long() {
+    unless_it_hangs("priorities_let_one_run_for_long", || {
+        let shows = |order: &str, seed| {
+            let builder = Runtime::builder().io(Io::Sim { seed });
+            let policy = format!("local-fifo:order={order},depth=2,steps=16");
+            let runtime = builder.policy(policy).build().expect("a runtime");
+            let other_ran_through = || {
+                let steps = Arc::new(AtomicU32::new(0));
+                let others = steps.clone();
+                let other = plainweave::spawn(move || {
+                    for _ in 0..40 {
+                        others.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+                let before = steps.load(Ordering::SeqCst);
+                let behind = steps.load(Ordering::SeqCst);
+                other.join().expect("no panic");
+                behind - before == 40
+            };
+            runtime.spawn(other_ran_through).join().expect("no panic")
+        };
+        let count = |order| (0..200).filter(|&seed| shows(order, seed)).count();
+        assert_eq!(count("random"), 0);
+        assert!(count("pct") > 2, "{}", count("pct"));
+    });
+}
+
+/// A fiber that has nothing to do gives way, whatever its priority is.
+#[test]
+fn who_yields_keeps_nobody_from_running() {
+    unless_it_hangs("who_yields_keeps_nobody_from_running", || {
+        for seed in 0..50 {
+            let builder = Runtime::builder().io(Io::Sim { seed });
+            let runtime = builder.policy("local-fifo:order=pct").build();
+            runtime.expect("a runtime").run(|| {
+                let is_done = Arc::new(AtomicBool::new(false));
+                let spinner = |is_done: Arc<AtomicBool>| {
+                    move || {
+                        while !is_done.load(Ordering::SeqCst) {
+                            plainweave::yield_now();
+                        }
+                    }
+                };
+                let spinning = [(); 3].map(|()| plainweave::spawn(spinner(is_done.clone())));
+                plainweave::spawn(move || is_done.store(true, Ordering::SeqCst));
+                spinning
+                    .into_iter()
+                    .for_each(|one| one.join().expect("no panic"));
+            });
+        }
+    });
+}
+
+/// The variable that names the file to which a child writes what it has seen.
+const TRACE_TO: &str = "PLAINWEAVE_TEST_TRACE_TO";
+
+/// What seeds give depends neither on where memory lies nor on the environment.
+#[test]
+fn a_seed_gives_the_same_trace_in_other_processes() {
+    if let Some(file) = std::env::var_os(TRACE_TO) {
+        let policies = ["fifo", "local-fifo:order=drawn", "local-fifo:order=pct"];
+        let traces = policies.map(|policy| [1, 2, 3].map(|seed| trace(policy, seed)));
+        std::fs::write(file, format!("{traces:?}")).expect("written");
+        return;
+    }
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = |wrapper: &[&str], clutter: usize| {
+        let file = directory.path().join(clutter.to_string());
+        let mut child = Command::new(wrapper[0]);
+        child
+            .args(&wrapper[1..])
+            .arg(std::env::current_exe().expect("this program"));
+        child.args([
+            "--exact",
+            "sim::a_seed_gives_the_same_trace_in_other_processes",
+        ]);
+        child
+            .env(TRACE_TO, &file)
+            .env("CLUTTER", "x".repeat(clutter));
+        let output = child.output().expect("a child");
+        assert!(output.status.success(), "{output:?}");
+        std::fs::read(file).expect("a trace")
+    };
+    let first = run(&["env"], 0);
+    assert!(first.len() > 100_000, "all of them");
+    assert!(first == run(&["env"], 100_000));
+    // Without random addresses.
+    assert!(first == run(&["setarch", "-R"], 7));
 }
 
 /// What can never come is said, by the panic of who waits for the program.

@@ -1,0 +1,78 @@
+//! Who goes on in a test, by priorities that are drawn: PCT, of Burckhardt, Kothari, Musuvathi and
+//! Nagarakatte, "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs" (ASPLOS
+//! 2010).
+//!
+//! Each task draws a priority when it first becomes ready, and of those that are ready the highest
+//! runs. At `depth - 1` steps, which are drawn too, the one whose turn it is gets a priority below
+//! all of these. A fault that takes `depth` orderings among n tasks in k steps is found by one run
+//! in `n * k^(depth-1)` at least, however many steps lie between them; a draw at each step may have
+//! to go right many times in a row.
+//!
+//! Two things differ from the paper. How many steps a run will have is not known before, so an
+//! octave is drawn first, and a step in it, which costs the bound a factor of its logarithm. And a
+//! task that yields because it has nothing to do goes below all others, or it would keep its worker
+//! for ever.
+
+use std::collections::VecDeque;
+
+use super::{Cx, Nanos, Task};
+
+/// Where the priorities lie that tasks draw. 0 is that of a task which has none.
+const DRAWN: u64 = 1 << 32;
+/// Below them those that changes give, and from here downwards those of tasks that have given way:
+/// one that waits in a loop keeps nobody from running.
+const CHANGED: u64 = 1 << 31;
+
+/// The priorities of one worker's tasks, which are their stamps.
+pub(super) struct Priorities {
+    /// The steps at which the highest goes down, the next one last.
+    changes: Vec<u64>,
+    step: u64,
+    /// The last that was given to a task which gave way.
+    floor: Nanos,
+}
+
+impl Priorities {
+    /// Draws `depth - 1` changes within the first `steps` steps.
+    pub(super) fn draw(cx: &mut Cx, depth: u32, steps: u32) -> Self {
+        let octaves = steps.ilog2() as usize + 1;
+        let mut changes: Vec<u64> = (1..depth)
+            .map(|_| {
+                let start = 1 << cx.below(octaves);
+                (start + cx.below(start)) as u64
+            })
+            .collect();
+        changes.sort_unstable_by(|a, b| b.cmp(a));
+        Self {
+            changes,
+            step: 0,
+            floor: CHANGED,
+        }
+    }
+
+    /// Puts a task below all that have not given way since it did.
+    pub(super) fn give_way(&mut self, task: &impl Task) {
+        self.floor -= 1;
+        task.set_stamp(self.floor);
+    }
+
+    /// Returns the place of the task that runs next. There is one at least.
+    pub(super) fn choose<T: Task>(&mut self, cx: &mut Cx, tasks: &VecDeque<T>) -> usize {
+        for fresh in tasks.iter().filter(|task| task.stamp() == 0) {
+            fresh.set_stamp(DRAWN + cx.below(CHANGED as usize) as u64);
+        }
+
+        self.step += 1;
+        while self.changes.last().is_some_and(|at| *at <= self.step) {
+            self.changes.pop();
+            // The last change goes lowest.
+            tasks[highest(tasks)].set_stamp(CHANGED + self.changes.len() as u64);
+        }
+        highest(tasks)
+    }
+}
+
+fn highest<T: Task>(tasks: &VecDeque<T>) -> usize {
+    let at = (0..tasks.len()).max_by_key(|at| tasks[*at].stamp());
+    at.expect("a task")
+}
