@@ -25,10 +25,21 @@ pub(super) struct Raw {
     pub(super) len: usize,
     pub(super) from: SockAddr,
     pub(super) is_truncated: bool,
+    /// The length of each of several that the kernel has put together.
+    pub(super) segment: Option<usize>,
 }
 
 /// Receives a datagram.
 pub(super) fn receive(connection: &Connection, buf: &mut [u8]) -> io::Result<Raw> {
+    receive_message(connection, buf, &mut [])
+}
+
+/// Receives a datagram, and what the kernel says of it as control data.
+pub(super) fn receive_message(
+    connection: &Connection,
+    buf: &mut [u8],
+    control: &mut [u64],
+) -> io::Result<Raw> {
     let mut storage = SockAddrStorage::zeroed();
     let mut slice = libc::iovec {
         iov_base: buf.as_mut_ptr().cast(),
@@ -40,6 +51,10 @@ pub(super) fn receive(connection: &Connection, buf: &mut [u8]) -> io::Result<Raw
     message.msg_namelen = storage.size_of();
     message.msg_iov = &raw mut slice;
     message.msg_iovlen = 1;
+    if !control.is_empty() {
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(control);
+    }
 
     let op = Op::RecvVectored {
         msg: &raw mut message,
@@ -47,7 +62,7 @@ pub(super) fn receive(connection: &Connection, buf: &mut [u8]) -> io::Result<Raw
     let source = &connection.source;
     let mut len = None;
     if connection.likely.is_so() && wait::interrupted().is_none() {
-        // SAFETY: header, address and buffer outlive the call.
+        // SAFETY: header, address, buffer and control data outlive the call.
         match unsafe { perform_now(source, op) } {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 connection.likely.was_not_so();
@@ -72,7 +87,44 @@ pub(super) fn receive(connection: &Connection, buf: &mut [u8]) -> io::Result<Raw
         len: len as usize,
         from,
         is_truncated: message.msg_flags & libc::MSG_TRUNC != 0,
+        segment: segment(&message),
     })
+}
+
+/// Has the kernel put datagrams together, or not.
+pub(super) fn set_gro(connection: &Connection, on: bool) -> io::Result<()> {
+    connection.source.check_open()?;
+    let on = libc::c_int::from(on);
+    // SAFETY: a number, and its length.
+    let set = unsafe {
+        libc::setsockopt(
+            connection.source.raw(),
+            libc::SOL_UDP,
+            libc::UDP_GRO,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    match set {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The length of each datagram, if the kernel has put several together.
+fn segment(message: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel has written the control data, and how long they are.
+    let header = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
+    if (header.cmsg_level, header.cmsg_type) != (libc::SOL_UDP, libc::UDP_GRO) {
+        return None;
+    }
+    // SAFETY: behind a header of this kind there is a number.
+    let each = unsafe {
+        libc::CMSG_DATA(header)
+            .cast::<libc::c_int>()
+            .read_unaligned()
+    };
+    usize::try_from(each).ok()
 }
 
 /// Sends a datagram to where the socket is connected.
@@ -267,6 +319,7 @@ impl Headers {
             // SAFETY: as above.
             from: unsafe { SockAddr::new(storage, message.msg_hdr.msg_namelen) },
             is_truncated: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            segment: None,
         }
     }
 }

@@ -30,5 +30,5 @@ pub use idle::{HasSocket, SocketRef, each_readable, on_readable};
 pub use listener::{Incoming, TcpListener};
 pub use readiness::Readiness;
 pub use stream::TcpStream;
-pub use udp::{Batch, Datagram, UdpSocket};
+pub use udp::{Batch, Datagram, Segments, UdpSocket};
 pub use unix::{Credentials, UnixDatagram, UnixIncoming, UnixListener, UnixStream};

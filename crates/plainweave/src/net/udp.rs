@@ -201,6 +201,48 @@ impl UdpSocket {
         )
     }
 
+    /// Has the kernel put datagrams that come together from one sender into one buffer (UDP_GRO,
+    /// since Linux 5.0), which [`Self::recv_segments`] takes apart. The other calls would give them
+    /// as one.
+    ///
+    /// # Errors
+    /// The kernel has no such thing.
+    pub fn set_gro(&self, on: bool) -> io::Result<()> {
+        datagram::set_gro(&self.shared, on)
+    }
+
+    /// Receives a datagram, or several of one sender that the kernel has put together: at most 64
+    /// KiB, for which `buf` should have room.
+    ///
+    /// # Errors
+    /// As for [`Self::recv`].
+    ///
+    /// ```
+    /// use plainweave::net::UdpSocket;
+    ///
+    /// plainweave::run(|| {
+    ///     let socket = UdpSocket::bind("127.0.0.1:0")?;
+    ///     socket.set_gro(true)?;
+    ///     let peer = UdpSocket::bind("127.0.0.1:0")?;
+    ///     peer.send_segments(b"one two six", 4, Some(socket.local_addr()?))?;
+    ///
+    ///     let (mut buf, mut all) = ([0; 65536], Vec::new());
+    ///     while all.len() < 3 {
+    ///         let segments = socket.recv_segments(&mut buf)?;
+    ///         all.extend(segments.iter(&buf).map(<[u8]>::to_vec));
+    ///     }
+    ///     assert_eq!(all, [b"one ".to_vec(), b"two ".to_vec(), b"six".to_vec()]);
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn recv_segments(&self, buf: &mut [u8]) -> io::Result<Segments> {
+        let raw = datagram::receive_message(&self.shared, buf, &mut [0; 8])?;
+        let each = raw.segment.unwrap_or(raw.len).max(1);
+        let datagram = Datagram::of(raw)?;
+        Ok(Segments { datagram, each })
+    }
+
     /// Reads the next datagram without taking it. Returns its length and who has sent it.
     ///
     /// # Errors
@@ -323,6 +365,24 @@ fn segment_control(each: u16) -> [u64; 3] {
         [len, kind << 32 | level, u64::from(each)]
     } else {
         [len, level << 32 | kind, u64::from(each) << 48]
+    }
+}
+
+/// Datagrams of one sender that lie behind each other; see [`UdpSocket::recv_segments`].
+#[derive(Clone, Copy, Debug)]
+pub struct Segments {
+    /// All of them: their length together, who has sent them, whether some are cut off.
+    pub datagram: Datagram,
+    /// The length of each; the last may be shorter.
+    pub each: usize,
+}
+
+impl Segments {
+    /// Returns each datagram in the buffer into which they were received. One that is empty is one.
+    pub fn iter<'a>(&self, buf: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let bytes = &buf[..self.datagram.len.min(buf.len())];
+        let empty = bytes.is_empty().then_some(bytes);
+        empty.into_iter().chain(bytes.chunks(self.each))
     }
 }
 

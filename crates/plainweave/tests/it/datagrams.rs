@@ -26,6 +26,7 @@ on_every_driver!(
     many_go_in_one_call,
     a_flood_leaves_others_their_turn,
     segments_arrive_one_by_one,
+    segments_arrive_together_where_asked,
     a_group_hears_what_is_sent_to_it,
     peeking_takes_nothing,
     std_sockets_become_ours_and_back,
@@ -283,6 +284,44 @@ fn segments_arrive_one_by_one(setup: Setup) {
             other.send_segments(&[0; 1000], 1, Some(to)).is_err(),
             "too many"
         );
+    });
+}
+
+fn segments_arrive_together_where_asked(setup: Setup) {
+    setup.runtime().run(|| {
+        let (one, other) = (here(), here());
+        one.set_gro(true).expect("since Linux 5.0");
+        let to = one.local_addr().unwrap();
+        let bytes: Vec<u8> = (0..25).collect();
+        let mut buf = [0; 65536];
+        let mut several = false;
+        for _ in 0..100 {
+            assert_eq!(other.send_segments(&bytes, 10, Some(to)).expect("sent"), 25);
+            let mut heard = Vec::new();
+            while heard.len() < 3 {
+                let got = one.recv_segments(&mut buf).expect("received");
+                assert_eq!(got.datagram.from, other.local_addr().unwrap());
+                assert!(!got.datagram.is_truncated);
+                heard.extend(got.iter(&buf).map(<[u8]>::to_vec));
+                several |= got.datagram.len > got.each;
+            }
+            assert_eq!(heard, [&bytes[..10], &bytes[10..20], &bytes[20..]]);
+        }
+        assert!(several, "some come together");
+
+        // One by itself, an empty one, and one that is cut off.
+        for (sent, room) in [(&b"alone"[..], 100), (b"", 100), (b"too long", 3)] {
+            other.send_to(sent, to).expect("sent");
+            let got = one.recv_segments(&mut buf[..room]).expect("received");
+            let all: Vec<_> = got.iter(&buf).collect();
+            assert_eq!(all, [&sent[..sent.len().min(room)]]);
+            assert_eq!(got.datagram.is_truncated, sent.len() > room);
+        }
+
+        one.set_gro(false).expect("off");
+        other.send_segments(&bytes, 10, Some(to)).expect("sent");
+        let got = one.recv_segments(&mut buf).expect("received");
+        assert_eq!((got.datagram.len, got.each), (10, 10));
     });
 }
 
