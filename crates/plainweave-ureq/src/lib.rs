@@ -37,7 +37,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -84,9 +84,9 @@ impl<In: Transport> Connector<In> for FiberConnector {
             return Ok(Some(Either::A(transport)));
         }
 
-        refuse_socks(details)?;
         let config = details.config;
-        let stream = connect(&details.addrs, details.timeout)?;
+        refuse_socks(config, details.uri)?;
+        let stream = within(details.timeout, || TcpStream::connect(&details.addrs[..]))?;
         if config.no_delay() {
             stream.set_nodelay(true)?;
         }
@@ -101,48 +101,19 @@ impl<In: Transport> Connector<In> for FiberConnector {
     }
 }
 
-/// Fails where a SOCKS proxy ought to be used: a direct connection would tell the server who asks.
-fn refuse_socks(details: &ConnectionDetails<'_>) -> Result<(), Error> {
-    let Some(proxy) = details.config.proxy() else {
+/// Fails where a SOCKS proxy ought to be used: a direct connection would say who asks.
+fn refuse_socks(config: &Config, uri: &Uri) -> Result<(), Error> {
+    let Some(proxy) = config.proxy() else {
         return Ok(());
     };
     let speaks_http = matches!(proxy.protocol(), ProxyProtocol::Http | ProxyProtocol::Https);
-    if speaks_http || proxy.is_no_proxy(details.uri) {
+    if speaks_http || proxy.is_no_proxy(uri) {
         return Ok(());
     }
     Err(Error::Io(io::Error::new(
         ErrorKind::Unsupported,
         "plainweave-ureq knows proxies by CONNECT (http://, https://), none by SOCKS",
     )))
-}
-
-/// Tries each address in turn. Each but the last has half of the time that is left.
-///
-/// # Errors
-/// That of the last address, or that the time is over.
-fn connect(addrs: &[SocketAddr], limit: NextTimeout) -> Result<TcpStream, Error> {
-    let end = limit
-        .not_zero()
-        .map(|all| time::saturating_add(time::now(), *all));
-    let mut failed = Error::HostNotFound;
-    for (at, addr) in addrs.iter().enumerate() {
-        let left = end.map(|end| end.saturating_duration_since(time::now()));
-        if left.is_some_and(|left| left.is_zero()) {
-            return Err(Error::Timeout(limit.reason));
-        }
-
-        let is_last = at + 1 == addrs.len();
-        let share = left.map(|left| if is_last { left } else { left / 2 });
-        let mine = NextTimeout {
-            after: share.map_or(limit.after, Into::into),
-            ..limit
-        };
-        match within(mine, || TcpStream::connect(addr)) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failed = error,
-        }
-    }
-    Err(failed)
 }
 
 /// Runs a call that waits, at most for as long as ureq allows.
@@ -186,8 +157,24 @@ impl Transport for FiberTransport {
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
-        let output = &self.buffers.output()[..amount];
-        within(timeout.for_write(), || (&self.stream.0).write_all(output))
+        let mut output = &self.buffers.output()[..amount];
+        let end = timeout
+            .not_zero()
+            .map(|all| time::saturating_add(time::now(), *all));
+        while !output.is_empty() {
+            // The limit of a write begins again with each, that of all does not.
+            let left = end.map(|end| end.saturating_duration_since(time::now()));
+            let rest = NextTimeout {
+                after: left.map_or(timeout.after, Into::into),
+                ..timeout
+            };
+            let written = within(rest.for_write(), || (&self.stream.0).write(output))?;
+            if written == 0 {
+                return Err(Error::Io(ErrorKind::WriteZero.into()));
+            }
+            output = &output[written..];
+        }
+        Ok(())
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
@@ -198,9 +185,9 @@ impl Transport for FiberTransport {
     }
 
     fn is_open(&mut self) -> bool {
-        // Bytes that nobody asked for end a connection as its end does.
-        let read = self.stream.0.try_read(&mut [0]);
-        read.is_err_and(|e| e.kind() == ErrorKind::WouldBlock)
+        // Bytes that nobody asked for end a connection as its end does. This must not suspend: ureq
+        // holds its pool's lock, a lock of `std`.
+        !self.stream.0.is_readable()
     }
 }
 
@@ -249,6 +236,7 @@ impl Resolver for FiberResolver {
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, Error> {
         let (scheme, authority) = uri.scheme().zip(uri.authority()).ok_or_else(|| bad(uri))?;
+        refuse_socks(config, uri)?;
         let name = DefaultResolver::host_and_port(scheme, authority).ok_or_else(|| bad(uri))?;
         let found = within(timeout, || name.resolve())?;
 

@@ -62,7 +62,10 @@ fn text(agent: &Agent, url: &str) -> Result<String, Error> {
 }
 
 fn config() -> Config {
-    Config::builder().timeout_global(Some(LONG)).build()
+    Config::builder()
+        .proxy(None)
+        .timeout_global(Some(LONG))
+        .build()
 }
 
 #[test]
@@ -148,7 +151,9 @@ fn a_cancelled_fiber_and_its_deadline_get_errors_of_their_own() {
         other => panic!("{other:?}"),
     }
 
-    let short = Config::builder().timeout_recv_response(Some(Duration::from_millis(50)));
+    let short = Config::builder()
+        .proxy(None)
+        .timeout_recv_response(Some(Duration::from_millis(50)));
     match text(&agent(short.build()), &url) {
         Err(Error::Timeout(ureq::Timeout::RecvResponse)) => {}
         other => panic!("{other:?}"),
@@ -197,7 +202,7 @@ fn https_is_encrypted_or_fails() {
     let url = format!("https://localhost:{}/", address.port());
 
     let roots = RootCerts::from(vec![Certificate::from_der(&der).to_owned()]);
-    let with = |tls: TlsConfig| agent(Config::builder().tls_config(tls).build());
+    let with = |tls: TlsConfig| agent(Config::builder().proxy(None).tls_config(tls).build());
     let trusting = with(TlsConfig::builder().root_certs(roots).build());
     assert_eq!(text(&trusting, &url).unwrap(), "in secret");
     assert!(
@@ -271,7 +276,57 @@ fn the_next_address_is_tried_and_the_last_failure_is_said() {
         Err(Error::Io(error)) => assert_eq!(error.kind(), ErrorKind::ConnectionRefused),
         other => panic!("{other:?}"),
     }
-    let nowhere = Agent::with_parts(config(), FiberConnector, FiberResolver);
-    assert!(text(&nowhere, "http://no-such-name.invalid/").is_err());
-    assert!(text(&nowhere, "/no/host").is_err());
+    let limit = NextTimeout {
+        after: LONG.into(),
+        ..NextTimeout::default()
+    };
+    let resolve = |uri: &str| {
+        let uri: Uri = uri.parse().expect("a URI");
+        FiberResolver.resolve(&uri, &config(), limit)
+    };
+    assert_eq!(resolve("https://127.0.0.1/").unwrap()[0].port(), 443);
+    assert!(matches!(
+        resolve("http://no-such-name.invalid/"),
+        Err(Error::Io(_))
+    ));
+    assert!(matches!(resolve("/no/host"), Err(Error::BadUri(_))));
+}
+
+/// ureq asks with its pool's lock held whether a connection is open: a fiber that let others go on
+/// there would keep all of them from the pool.
+#[test]
+fn a_cancelled_fiber_leaves_the_pool_alone() -> io::Result<()> {
+    let runtime = Runtime::builder().workers(1).max_workers(1).build()?;
+    runtime.run(|| {
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connections);
+        let address = serve(move |mut stream| {
+            count.fetch_add(1, Ordering::SeqCst);
+            while request(&mut stream)?.is_some() {
+                answer(&mut stream, "still here")?;
+            }
+            Ok(())
+        });
+        let agent = agent(config());
+        let url = format!("http://{address}/");
+        assert_eq!(text(&agent, &url).expect("an answer"), "still here");
+
+        for _ in 0..10 {
+            let ask = || {
+                let (agent, url) = (agent.clone(), url.clone());
+                spawn(move || text(&agent, &url))
+            };
+            let cancelled = ask();
+            cancelled.cancel();
+            let other = ask();
+            assert_eq!(
+                other.join().expect("no panic").expect("an answer"),
+                "still here"
+            );
+            assert!(cancelled.join().expect("no panic").is_err());
+        }
+        // A cancelled call gives its connection up, if it has had one; nothing else is lost.
+        assert!(connections.load(Ordering::SeqCst) <= 12);
+    });
+    Ok(())
 }

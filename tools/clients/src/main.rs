@@ -25,7 +25,7 @@ use plainweave::sync::Barrier;
 use plainweave::{Runtime, scope, time};
 
 use servers::{DELAY, Servers};
-use sessions::{Failure, Row, Session, Use, Waits, databases, http, local, mail};
+use sessions::{Failure, Row, Session, Waits, databases, http, local, mail};
 
 /// Fibers that ask, and how often each does.
 const ASKING: usize = 64;
@@ -85,7 +85,7 @@ fn table(check: bool) -> Result<bool, Box<dyn Error>> {
         .collect();
     if !check {
         println!(
-            "| crate | on fibers | 16 waits of .2 s, s | with spare workers, s | a deadline ends one |"
+            "| crate | how | 16 waits of .2 s, s | with spare workers, s | a deadline ends one |"
         );
         println!("|---|---|---|---|---|");
     }
@@ -221,17 +221,15 @@ fn is_as_said(row: &Row, seen: &Seen) -> bool {
 }
 
 fn print_row(row: &Row, seen: &Seen) {
-    let how = match row.usage {
-        Use::Unchanged => "unchanged",
-        Use::Stream => "a stream of ours",
-        Use::Adapter => "an adapter",
+    let how = if row.by.is_empty() {
+        "unchanged"
+    } else {
+        row.by
     };
-    let separator = if row.by.is_empty() { "" } else { ": " };
     let ends = if seen.has_deadline { "yes" } else { "no" };
     println!(
-        "| {} | {how}{separator}{} | {:.2} | {:.2} | {ends} |",
+        "| {} | {how} | {:.2} | {:.2} | {ends} |",
         row.name,
-        row.by,
         seen.alone.as_secs_f64(),
         seen.helped.as_secs_f64(),
     );

@@ -20,6 +20,8 @@ pub const DELAY: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Servers {
+    // First: their files go with the folder.
+    _running: Vec<Guard>,
     pub postgres: u16,
     pub redis: u16,
     pub mariadb: u16,
@@ -32,16 +34,14 @@ pub struct Servers {
     /// nginx's own, in PEM.
     pub certificate: String,
     pub folder: TempDir,
-    _running: Vec<Guard>,
 }
 
-/// Ends a server when it goes.
-struct Guard(Child);
+/// Ends a server when it goes, by a signal.
+struct Guard(Child, libc::c_int);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Fast, by which PostgreSQL breaks connections off.
-        unsafe { libc::kill(self.0.id().cast_signed(), libc::SIGINT) };
+        unsafe { libc::kill(self.0.id().cast_signed(), self.1) };
         let end = Instant::now() + Duration::from_secs(5);
         while Instant::now() < end && matches!(self.0.try_wait(), Ok(None)) {
             thread::sleep(Duration::from_millis(20));
@@ -118,7 +118,7 @@ fn start(command: &mut Command, log: &Path, port: u16) -> Result<Guard, Box<dyn 
         );
     }
     let child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
-    let mut guard = Guard(child);
+    let mut guard = Guard(child, libc::SIGTERM);
     let end = Instant::now() + PATIENCE;
     while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
         if guard.0.try_wait()?.is_some() || Instant::now() > end {
@@ -150,10 +150,23 @@ fn id(which: &str, user: &str) -> Result<u32, Box<dyn Error>> {
         .map_err(|_| format!("there is no user {user}"))?)
 }
 
-/// PostgreSQL does not run as root.
+fn is_root() -> bool {
+    // SAFETY: no more than a number.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Gives a folder to the user that [`as_user`] runs a server as.
+fn give(folder: &Path, user: &str) -> Result<(), Box<dyn Error>> {
+    match is_root() {
+        true => run(Command::new("chown").arg(format!("{user}:")).arg(folder)),
+        false => Ok(()),
+    }
+}
+
+/// Databases do not run as root.
 fn as_user(program: impl AsRef<Path>, user: &str) -> Result<Command, Box<dyn Error>> {
     let mut command = Command::new(program.as_ref());
-    if unsafe { libc::geteuid() } == 0 {
+    if is_root() {
         command.uid(id("-u", user)?).gid(id("-g", user)?);
     }
     command.current_dir("/");
@@ -173,7 +186,7 @@ fn postgres_folder() -> Result<std::path::PathBuf, Box<dyn Error>> {
 fn start_postgres(folder: &Path, port: u16) -> Result<Guard, Box<dyn Error>> {
     let programs = postgres_folder()?;
     fs::create_dir(folder)?;
-    run(Command::new("chown").arg("postgres:").arg(folder))?;
+    give(folder, "postgres")?;
     let mut create = as_user(programs.join("initdb"), "postgres")?;
     run(create
         .args(["--auth=trust", "--no-sync", "--username=postgres", "-D"])
@@ -182,7 +195,10 @@ fn start_postgres(folder: &Path, port: u16) -> Result<Guard, Box<dyn Error>> {
     server.arg("-D").arg(folder).arg("-k").arg(folder);
     server.args(["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"]);
     server.args(["-c", "max_connections=200", "-p", &port.to_string()]);
-    start(&mut server, &folder.with_extension("log"), port)
+    let mut guard = start(&mut server, &folder.with_extension("log"), port)?;
+    // By which it breaks connections off.
+    guard.1 = libc::SIGINT;
+    Ok(guard)
 }
 
 fn start_redis(folder: &Path, port: u16) -> Result<Guard, Box<dyn Error>> {
@@ -204,15 +220,13 @@ fn start_redis(folder: &Path, port: u16) -> Result<Guard, Box<dyn Error>> {
 }
 
 fn start_mariadb(folder: &Path, port: u16) -> Result<Guard, Box<dyn Error>> {
-    let mut create = Command::new("mariadb-install-db");
-    create.args([
-        "--no-defaults",
-        "--user=mysql",
-        "--auth-root-authentication-method=normal",
-    ]);
+    fs::create_dir(folder)?;
+    give(folder, "mysql")?;
+    let mut create = as_user("/usr/bin/mariadb-install-db", "mysql")?;
+    create.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
     run(create.arg(format!("--datadir={}", folder.display())))?;
-    let mut server = Command::new("mariadbd");
-    server.args(["--no-defaults", "--user=mysql", "--bind-address=127.0.0.1"]);
+    let mut server = as_user("/usr/sbin/mariadbd", "mysql")?;
+    server.args(["--no-defaults", "--bind-address=127.0.0.1"]);
     server.arg(format!("--datadir={}", folder.display()));
     server.arg(format!("--socket={}", folder.join("socket").display()));
     server.arg(format!("--port={port}"));
@@ -231,7 +245,8 @@ fn start_nginx(folder: &Path, ports: [u16; 3], slow: u16) -> Result<Guard, Box<d
             fastcgi_temp_path {place}/fastcgi; uwsgi_temp_path {place}/uwsgi;
             scgi_temp_path {place}/scgi;
             server {{
-                listen 127.0.0.1:{http}; listen 127.0.0.1:{https} ssl; listen 127.0.0.1:{http2} http2;
+                listen 127.0.0.1:{http}; listen 127.0.0.1:{https} ssl;
+                listen 127.0.0.1:{http2} http2;
                 ssl_certificate {place}/cert.pem; ssl_certificate_key {place}/key.pem;
                 location / {{ return 200 'hello'; }}
                 location /slow {{ proxy_pass http://127.0.0.1:{slow}; }}
@@ -241,7 +256,7 @@ fn start_nginx(folder: &Path, ports: [u16; 3], slow: u16) -> Result<Guard, Box<d
     let file = folder.join("nginx.conf");
     fs::write(&file, configuration)?;
     start(
-        Command::new("nginx").arg("-c").arg(&file),
+        Command::new("/usr/sbin/nginx").arg("-c").arg(&file),
         &folder.join("nginx.log"),
         http,
     )

@@ -20,6 +20,30 @@ pub const BUGS: &[(&str, fn())] = &[
     ("ten steps between two", long_way),
 ];
 
+/// Programs without a bug, which must not show one.
+#[allow(dead_code, reason = "not all systems are tried on them")]
+pub const SOUND: &[(&str, fn())] = &[
+    ("checked and done in one", check_and_act),
+    ("counted", counted),
+];
+
+fn check_and_act() {
+    let left = Arc::new(Mutex::new(1));
+    both(&left, |left| {
+        let mut left = left.lock();
+        if *left > 0 {
+            *left -= 1;
+        }
+    });
+    assert_eq!(*left.lock(), 0);
+}
+
+fn counted() {
+    let sum = Arc::new(AtomicUsize::new(0));
+    both(&sum, |sum| _ = sum.fetch_add(1, SeqCst));
+    assert_eq!(sum.load(SeqCst), 2);
+}
+
 /// Two that do the same.
 fn both<T: Send + Sync + 'static>(shared: &Arc<T>, act: fn(&T)) {
     let [first, second] = [Arc::clone(shared), Arc::clone(shared)];

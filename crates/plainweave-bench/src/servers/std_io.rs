@@ -81,7 +81,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 
     flags.cases.check(CASES.iter().map(|(name, _)| *name))?;
     let file = file::Blocks::new(flags.blocks.get())?;
+    // In memory, a file has no other way.
     let direct = file.direct();
+    let direct = direct.and_then(|direct| direct.prepare(false).map(|()| direct));
     let mut failures = Failures::begin()?;
     let mut rows = Vec::new();
     let mut absent = Vec::new();

@@ -1,9 +1,7 @@
-//! An HTTP client on fibers: ureq, a synchronous crate, over our sockets. `client [--ca FILE]
-//! URL...` fetches all of them at once, a fiber each; connections are kept for the next call.
+//! An HTTP client on fibers: ureq, a synchronous crate, over our sockets (`plainweave-ureq`).
+//! `client [--ca FILE] URL...` fetches all of them at once, a fiber each; connections are kept for
+//! the next call.
 #![allow(clippy::print_stdout, reason = "it says what it has fetched")]
-
-mod resolver;
-mod transport;
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -13,21 +11,12 @@ use rustls::crypto::ring;
 use ureq::config::ConfigBuilder;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::typestate::AgentScope;
-use ureq::unversioned::transport::{Connector, RustlsConnector};
 use ureq::{Agent, Error};
-
-use resolver::FiberResolver;
-use transport::FiberConnector;
 
 /// Makes a client whose calls wait as fibers do. It is one for all fibers: clones share its
 /// connections.
 pub(crate) fn agent(config: ConfigBuilder<AgentScope>) -> Agent {
-    // A proxy would be another connector.
-    Agent::with_parts(
-        config.proxy(None).build(),
-        FiberConnector.chain(RustlsConnector::default()),
-        FiberResolver,
-    )
+    plainweave_ureq::agent(config.proxy(None).build())
 }
 
 /// Trusts these authorities, in PEM.

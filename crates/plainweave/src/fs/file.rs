@@ -85,7 +85,7 @@ struct Owned {
 }
 
 impl Owned {
-    /// Larger than any alignment that `O_DIRECT` may ask for.
+    /// The largest alignment that `O_DIRECT` asks for on usual disks.
     const PAGE: usize = 4096;
 
     /// `place`: the address of the caller's buffer. This one lies as far into a page, so that a
@@ -102,9 +102,10 @@ impl Owned {
     }
 }
 
-/// Where the first of some buffers is.
+/// Where the first of some buffers is that is not empty.
 fn place<B: std::ops::Deref<Target = [u8]>>(bufs: &[B]) -> usize {
-    bufs.first().map_or(0, |buf| buf.as_ptr().addr())
+    let first = bufs.iter().find(|buf| !buf.is_empty());
+    first.map_or(0, |buf| buf.as_ptr().addr())
 }
 
 /// Why a lock was not had at once, as `std`'s type of that name.

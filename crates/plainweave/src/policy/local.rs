@@ -59,7 +59,7 @@ pub struct LocalParams {
     pub poll: u32,
     /// With priorities that are drawn: how many orderings a fault may need, at least 1.
     pub depth: u32,
-    /// With these: the pops within which priorities change, at least 1.
+    /// With these: the pops that they decide, at least 1; then each is drawn.
     pub steps: u32,
 }
 
@@ -93,11 +93,7 @@ impl Settings for LocalParams {
             "pops until tasks from elsewhere come first",
         ),
         key("depth", "1..32", "pct: orderings that a fault may need"),
-        key(
-            "steps",
-            "1..1000000000",
-            "pct: pops within which priorities change",
-        ),
+        key("steps", "1..1000000000", "pct: pops that priorities decide"),
     ];
 
     fn set(&mut self, key: &str, value: &str) -> Option<()> {
@@ -171,15 +167,17 @@ impl<T: Task> Local<T> {
         if local.order == TakeOrder::Drawn {
             local.order = [TakeOrder::Random, TakeOrder::Pct][cx.below(2)];
         }
-        let chosen = match local.order {
-            TakeOrder::Pct => {
-                let LocalParams { depth, steps, .. } = self.params;
-                let draw = |cx: &mut Cx| Priorities::draw(cx, depth, steps);
-                let priorities = local.priorities.get_or_insert_with(|| draw(cx));
-                priorities.choose(cx, tasks)
+        if local.order == TakeOrder::Pct {
+            let LocalParams { depth, steps, .. } = self.params;
+            let draw = |cx: &mut Cx| Priorities::draw(cx, depth, steps);
+            let priorities = local.priorities.get_or_insert_with(|| draw(cx));
+            if let Some(chosen) = priorities.choose(cx, tasks) {
+                return tasks.swap_remove_back(chosen);
             }
-            _ if tasks.len() == 1 => 0,
-            _ => cx.below(tasks.len()),
+        }
+        let chosen = match tasks.len() {
+            1 => 0,
+            several => cx.below(several),
         };
         tasks.swap_remove_back(chosen)
     }

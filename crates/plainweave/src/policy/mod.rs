@@ -75,7 +75,8 @@ pub trait Task: Send {
     fn pinned(&self) -> Option<WorkerId>;
     /// Where it ran last; spare workers do not count.
     fn last_worker(&self) -> Option<WorkerId>;
-    /// The time stamp that the policy gave it, on [`Cx::now`]'s clock; 0 before the first.
+    /// The time stamp that the policy gave it, on [`Cx::now`]'s clock or another of its own; 0
+    /// before the first.
     fn stamp(&self) -> Nanos;
     /// Gives it a time stamp.
     fn set_stamp(&self, now: Nanos);

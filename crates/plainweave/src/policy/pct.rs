@@ -8,10 +8,11 @@
 //! in `n * k^(depth-1)` at least, however many steps lie between them; a draw at each step may have
 //! to go right many times in a row.
 //!
-//! Two things differ from the paper. How many steps a run will have is not known before, so an
-//! octave is drawn first, and a step in it, which costs the bound a factor of its logarithm. And a
-//! task that yields because it has nothing to do goes below all others, or it would keep its worker
-//! for ever.
+//! Three things differ from the paper. How many steps a run will have is not known before, so an
+//! octave is drawn first, and a step in it, which costs the bound a factor of their number. A task
+//! that yields because it has nothing to do goes below all others. And priorities hold for the first
+//! `steps` steps only: then each step is a draw, or fibers that wait for another in a loop
+//! would keep the worker for ever.
 
 use std::collections::VecDeque;
 
@@ -19,14 +20,15 @@ use super::{Cx, Nanos, Task};
 
 /// Where the priorities lie that tasks draw. 0 is that of a task which has none.
 const DRAWN: u64 = 1 << 32;
-/// Below them those that changes give, and from here downwards those of tasks that have given way:
-/// one that waits in a loop keeps nobody from running.
+/// Below them those that changes give, and from here downwards those of tasks that have given way.
 const CHANGED: u64 = 1 << 31;
 
 /// The priorities of one worker's tasks, which are their stamps.
 pub(super) struct Priorities {
-    /// The steps at which the highest goes down, the next one last.
-    changes: Vec<u64>,
+    /// The steps at which the highest goes down, and to where; the next one last.
+    changes: Vec<(u64, Nanos)>,
+    /// Steps that are left.
+    left: u64,
     step: u64,
     /// The last that was given to a task which gave way.
     floor: Nanos,
@@ -35,16 +37,17 @@ pub(super) struct Priorities {
 impl Priorities {
     /// Draws `depth - 1` changes within the first `steps` steps.
     pub(super) fn draw(cx: &mut Cx, depth: u32, steps: u32) -> Self {
-        let octaves = steps.ilog2() as usize + 1;
-        let mut changes: Vec<u64> = (1..depth)
-            .map(|_| {
+        let octaves = steps.ilog2().max(1) as usize;
+        let mut changes: Vec<(u64, Nanos)> = (1..u64::from(depth))
+            .map(|nth| {
                 let start = 1 << cx.below(octaves);
-                (start + cx.below(start)) as u64
+                ((start + cx.below(start)) as u64, CHANGED + nth)
             })
             .collect();
         changes.sort_unstable_by(|a, b| b.cmp(a));
         Self {
             changes,
+            left: u64::from(steps),
             step: 0,
             floor: CHANGED,
         }
@@ -52,23 +55,26 @@ impl Priorities {
 
     /// Puts a task below all that have not given way since it did.
     pub(super) fn give_way(&mut self, task: &impl Task) {
-        self.floor -= 1;
-        task.set_stamp(self.floor);
+        // As often as there are steps at most, so it stays above 0.
+        if self.left > 0 {
+            self.floor -= 1;
+            task.set_stamp(self.floor);
+        }
     }
 
-    /// Returns the place of the task that runs next. There is one at least.
-    pub(super) fn choose<T: Task>(&mut self, cx: &mut Cx, tasks: &VecDeque<T>) -> usize {
+    /// Returns the place of the task that runs next, of one at least; none if the priorities do not
+    /// hold any more.
+    pub(super) fn choose<T: Task>(&mut self, cx: &mut Cx, tasks: &VecDeque<T>) -> Option<usize> {
+        self.left = self.left.checked_sub(1)?;
         for fresh in tasks.iter().filter(|task| task.stamp() == 0) {
             fresh.set_stamp(DRAWN + cx.below(CHANGED as usize) as u64);
         }
 
         self.step += 1;
-        while self.changes.last().is_some_and(|at| *at <= self.step) {
-            self.changes.pop();
-            // The last change goes lowest.
-            tasks[highest(tasks)].set_stamp(CHANGED + self.changes.len() as u64);
+        while let Some((_, low)) = self.changes.pop_if(|(at, _)| *at <= self.step) {
+            tasks[highest(tasks)].set_stamp(low);
         }
-        highest(tasks)
+        Some(highest(tasks))
     }
 }
 

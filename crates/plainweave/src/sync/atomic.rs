@@ -20,27 +20,47 @@
 //!         count.load(Ordering::SeqCst)
 //!     })
 //! };
+//! // By threads hardly ever.
 //! assert!((0..100).any(|seed| counted(seed) == 1) || cfg!(not(debug_assertions)));
 //! ```
 //!
 //! All operations take place in the order of the schedule, as if each were `SeqCst`: what a weaker
 //! ordering allows beyond that, loom finds.
+//!
+//! In such a test each operation may suspend. So hold a lock of [`crate::sync`] across one, not of
+//! `std`, on which the next fiber would block the only worker; and no `RefCell` that fibers share.
+//! On shared storage there are no points.
 
-pub use std::sync::atomic::Ordering;
+pub use std::sync::atomic::{Ordering, compiler_fence, fence};
 
 use std::fmt;
 
 use crate::thread::preemption_point;
+use crate::worker_local::owns_storage;
+
+/// Where a test may go on with others. Thread-local variables that are borrowed meanwhile have to
+/// be the fiber's own.
+#[inline(always)]
+fn point() {
+    if cfg!(any(debug_assertions, feature = "preemption-points")) && owns_storage() {
+        preemption_point();
+    }
+}
 
 /// What all of them have.
 macro_rules! atomic {
-    ($name:ident, $value:ty $(, $operation:ident)*) => {
+    ($name:ident $(<$of:ident>)?, $value:ty $(, $operation:ident)*) => {
         #[doc = concat!("[`std::sync::atomic::", stringify!($name), "`], with such points.")]
-        #[derive(Default)]
         #[repr(transparent)]
-        pub struct $name(std::sync::atomic::$name);
+        pub struct $name$(<$of>)?(std::sync::atomic::$name$(<$of>)?);
 
-        impl $name {
+        impl$(<$of>)? Default for $name$(<$of>)? {
+            fn default() -> Self {
+                Self(Default::default())
+            }
+        }
+
+        impl$(<$of>)? $name$(<$of>)? {
             /// As `std`'s.
             #[must_use]
             pub const fn new(value: $value) -> Self {
@@ -59,23 +79,28 @@ macro_rules! atomic {
             }
 
             /// As `std`'s.
+            pub const fn as_ptr(&self) -> *mut $value {
+                self.0.as_ptr()
+            }
+
+            /// As `std`'s.
             #[inline]
             pub fn load(&self, order: Ordering) -> $value {
-                preemption_point();
+                point();
                 self.0.load(order)
             }
 
             /// As `std`'s.
             #[inline]
             pub fn store(&self, value: $value, order: Ordering) {
-                preemption_point();
+                point();
                 self.0.store(value, order);
             }
 
             /// As `std`'s.
             #[inline]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
-                preemption_point();
+                point();
                 self.0.swap(value, order)
             }
 
@@ -91,7 +116,7 @@ macro_rules! atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                preemption_point();
+                point();
                 self.0.compare_exchange(current, new, success, failure)
             }
 
@@ -107,7 +132,7 @@ macro_rules! atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                preemption_point();
+                point();
                 self.0.compare_exchange_weak(current, new, success, failure)
             }
 
@@ -135,19 +160,19 @@ macro_rules! atomic {
                 /// As `std`'s.
                 #[inline]
                 pub fn $operation(&self, value: $value, order: Ordering) -> $value {
-                    preemption_point();
+                    point();
                     self.0.$operation(value, order)
                 }
             )*
         }
 
-        impl From<$value> for $name {
+        impl$(<$of>)? From<$value> for $name$(<$of>)? {
             fn from(value: $value) -> Self {
                 Self::new(value)
             }
         }
 
-        impl fmt::Debug for $name {
+        impl$(<$of>)? fmt::Debug for $name$(<$of>)? {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.fmt(f)
             }
@@ -165,6 +190,16 @@ macro_rules! integers {
 }
 
 atomic!(AtomicBool, bool, fetch_and, fetch_nand, fetch_or, fetch_xor);
+atomic!(AtomicPtr<T>, *mut T);
+
+impl AtomicBool {
+    /// As `std`'s.
+    #[inline]
+    pub fn fetch_not(&self, order: Ordering) -> bool {
+        self.fetch_xor(true, order)
+    }
+}
+
 integers!(
     AtomicU8 of u8,
     AtomicU16 of u16,

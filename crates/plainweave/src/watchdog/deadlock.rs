@@ -1,10 +1,11 @@
 //! Notices that nothing can run any more, and reports which fiber waits for what.
 //!
 //! # When
-//! All workers have slept for [`GRACE`], a plain thread waits in `run` or `scope` for fibers that
-//! have not ended, and none of these waits for anything that comes from outside: I/O, a timer, a
-//! job of the blocking pool, a future, an idle connection, another runtime. Then a fiber can only
-//! be woken by another fiber, which cannot run, or by a thread of the program's own.
+//! All workers have slept for [`GRACE`] ([`GRACE_ALONE`] in some simulations), a plain thread waits
+//! in `run` or `scope` for fibers that have not ended, and none of these waits for anything that
+//! comes from outside: I/O, a timer, a job of the blocking pool, a future, an idle connection,
+//! another runtime. Then a fiber can only be woken by another fiber, which cannot run, or by a
+//! thread of the program's own.
 //!
 //! Nothing changes for workers and fibers. The watchdog, which is awake for a while anyway after
 //! the last worker has fallen asleep, sleeps with a timeout instead of without one, once; then it
@@ -45,8 +46,8 @@ const GRACE: Duration = Duration::from_millis(500);
 /// The same after looks that ended too soon, each of which doubles it: the fibers may be too many,
 /// or the machine busy.
 const LONGEST_GRACE: Duration = Duration::from_secs(3600);
-/// In place of the first, of a simulated runtime.
-const VIRTUAL_GRACE: Duration = Duration::from_millis(10);
+/// In place of the first, of a simulated runtime that has the process to itself.
+const GRACE_ALONE: Duration = Duration::from_millis(10);
 /// How long a look may take.
 const LIMIT: Duration = Duration::from_secs(2);
 /// How long to wait for workers that say nothing and do not fall asleep: they are busy again.
@@ -195,12 +196,9 @@ impl Deadlocks {
         let (since, grace) = match self.quiet {
             Some((at, since, grace)) if at == now_switches => (since, grace),
             _ => {
-                // On virtual time no timer is to come: only another thread could wake a fiber.
-                let grace = if pool.virtual_time {
-                    VIRTUAL_GRACE
-                } else {
-                    GRACE
-                };
+                // On virtual time no timer is to come, and no other thread is there to wake one.
+                let is_alone = pool.virtual_time && other_threads(pool) == Some(0);
+                let grace = if is_alone { GRACE_ALONE } else { GRACE };
                 let now = Instant::now();
                 self.quiet = Some((now_switches, now, grace));
                 (now, grace)

@@ -164,12 +164,15 @@ fn trace(policy: &'static str, seed: u64) -> Vec<(u64, u64, Duration)> {
             time::sleep(ms(10)).expect("slept");
             let start = time::now();
             let trace = Rc::new(RefCell::new(Vec::new()));
+            let shared = Arc::new((Mutex::new(0), AtomicU32::new(0)));
             let fibers: Vec<_> = (0..300u64)
                 .map(|me| {
-                    let trace = trace.clone();
+                    let (trace, shared) = (trace.clone(), shared.clone());
                     plainweave::spawn_local(move || {
                         let mut random = Random::new(seed * 1000 + me);
                         for step in 0..8 {
+                            *shared.0.lock().expect("free") += 1;
+                            shared.1.fetch_add(1, Ordering::SeqCst);
                             trace.borrow_mut().push((me, step, time::now() - start));
                             match random.below(4) {
                                 0 => plainweave::yield_now(),
@@ -224,6 +227,9 @@ fn a_seed_gives_the_same_trace_each_time() {
         }
     });
 }
+
+/// Whether this build lets others go on before locks and atomics.
+const HAS_POINTS: bool = cfg!(any(debug_assertions, feature = "preemption-points"));
 
 /// The name of a bug, and a program that says whether it has shown.
 type Planted = (&'static str, fn() -> bool);
@@ -358,12 +364,15 @@ fn both<T: Clone + Send + 'static>(with: &T, act: fn(&T)) {
 /// Before each lock and each atomic another may go on: so each is found, and not by all seeds.
 #[test]
 fn drawn_schedules_show_what_depends_on_them() {
+    if !HAS_POINTS {
+        return;
+    }
     unless_it_hangs("drawn_schedules_show_what_depends_on_them", || {
-        for order in ["random", "pct", "drawn"] {
+        for order in ["random", "pct,steps=64", "drawn"] {
             for (bug, program) in PLANTED {
                 let shows = |seed| {
                     let builder = Runtime::builder().io(Io::Sim { seed });
-                    let policy = format!("local-fifo:order={order},steps=64");
+                    let policy = format!("local-fifo:order={order}");
                     let runtime = builder.policy(policy).build().expect("a runtime");
                     runtime.spawn(program).join().expect("no panic")
                 };
@@ -380,10 +389,13 @@ fn drawn_schedules_show_what_depends_on_them() {
 /// hardly ever does.
 #[test]
 fn priorities_let_one_run_for_long() {
+    if !HAS_POINTS {
+        return;
+    }
     unless_it_hangs("priorities_let_one_run_for_long", || {
         let shows = |order: &str, seed| {
             let builder = Runtime::builder().io(Io::Sim { seed });
-            let policy = format!("local-fifo:order={order},depth=2,steps=16");
+            let policy = format!("local-fifo:order={order},depth=2,steps=128");
             let runtime = builder.policy(policy).build().expect("a runtime");
             let other_ran_through = || {
                 let steps = Arc::new(AtomicU32::new(0));
@@ -406,23 +418,34 @@ fn priorities_let_one_run_for_long() {
     });
 }
 
-/// A fiber that has nothing to do gives way, whatever its priority is.
+/// Whoever waits in a loop, in whatever way, keeps nobody from running for ever.
 #[test]
-fn who_yields_keeps_nobody_from_running() {
-    unless_it_hangs("who_yields_keeps_nobody_from_running", || {
-        for seed in 0..50 {
+fn who_waits_in_a_loop_keeps_nobody_from_running() {
+    if !HAS_POINTS {
+        return;
+    }
+    unless_it_hangs("who_waits_in_a_loop_keeps_nobody_from_running", || {
+        let pauses: [fn(); 3] = [
+            plainweave::yield_now,
+            plainweave::yield_local,
+            std::hint::spin_loop,
+        ];
+        for (pause, seed) in pauses
+            .into_iter()
+            .flat_map(|pause| (0..30).map(move |seed| (pause, seed)))
+        {
             let builder = Runtime::builder().io(Io::Sim { seed });
             let runtime = builder.policy("local-fifo:order=pct").build();
             runtime.expect("a runtime").run(|| {
                 let is_done = Arc::new(AtomicBool::new(false));
-                let spinner = |is_done: Arc<AtomicBool>| {
-                    move || {
+                let spinning = [(); 3].map(|()| {
+                    let is_done = is_done.clone();
+                    plainweave::spawn(move || {
                         while !is_done.load(Ordering::SeqCst) {
-                            plainweave::yield_now();
+                            pause();
                         }
-                    }
-                };
-                let spinning = [(); 3].map(|()| plainweave::spawn(spinner(is_done.clone())));
+                    })
+                });
                 plainweave::spawn(move || is_done.store(true, Ordering::SeqCst));
                 spinning
                     .into_iter()
@@ -440,7 +463,7 @@ const TRACE_TO: &str = "PLAINWEAVE_TEST_TRACE_TO";
 fn a_seed_gives_the_same_trace_in_other_processes() {
     if let Some(file) = std::env::var_os(TRACE_TO) {
         let policies = ["fifo", "local-fifo:order=drawn", "local-fifo:order=pct"];
-        let traces = policies.map(|policy| [1, 2, 3].map(|seed| trace(policy, seed)));
+        let traces = policies.map(|policy| [1, 2, 3, 4, 5].map(|seed| trace(policy, seed)));
         std::fs::write(file, format!("{traces:?}")).expect("written");
         return;
     }
@@ -466,8 +489,11 @@ fn a_seed_gives_the_same_trace_in_other_processes() {
     let first = run(&["env"], 0);
     assert!(first.len() > 100_000, "all of them");
     assert!(first == run(&["env"], 100_000));
-    // Without random addresses.
-    assert!(first == run(&["setarch", "-R"], 7));
+    // Without random addresses, where that may be asked for.
+    let may_fix = Command::new("setarch").args(["-R", "true"]).status();
+    if may_fix.is_ok_and(|status| status.success()) {
+        assert!(first == run(&["setarch", "-R"], 7));
+    }
 }
 
 /// What can never come is said, by the panic of who waits for the program.

@@ -13,14 +13,13 @@ use redis::aio::MultiplexedConnection;
 use rusqlite::Connection;
 use rusqlite::functions::FunctionFlags;
 
-use super::{Answer, Opened, Row, Use, Waits, expect, session};
+use super::{Answer, Opened, Row, Waits, expect, session};
 use crate::servers::{DELAY, Servers};
 
 pub const ROWS: &[Row] = &[
     Row {
         name: "postgres",
         by: "",
-        usage: Use::Unchanged,
         waits: Waits::Worker,
         has_deadline: false,
         open: postgres,
@@ -28,7 +27,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "tokio-postgres",
         by: "`connect_raw` over `AsyncTcpStream`, `block_on`",
-        usage: Use::Stream,
         waits: Waits::Fiber,
         has_deadline: true,
         open: tokio_postgres,
@@ -36,7 +34,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "redis",
         by: "",
-        usage: Use::Unchanged,
         waits: Waits::Worker,
         has_deadline: false,
         open: redis,
@@ -44,7 +41,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "redis, `aio`",
         by: "`MultiplexedConnection` over `AsyncTcpStream`, `block_on`",
-        usage: Use::Stream,
         waits: Waits::Fiber,
         has_deadline: true,
         open: redis_async,
@@ -52,7 +48,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "mysql",
         by: "",
-        usage: Use::Unchanged,
         waits: Waits::Worker,
         has_deadline: false,
         open: mysql,
@@ -60,7 +55,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rusqlite",
         by: "",
-        usage: Use::Unchanged,
         waits: Waits::Worker,
         has_deadline: false,
         open: |servers| sqlite(servers, |job| Ok(job()?)),
@@ -68,7 +62,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rusqlite",
         by: "in `blocking`",
-        usage: Use::Unchanged,
         waits: Waits::Fiber,
         has_deadline: true,
         open: |servers| sqlite(servers, |job| Ok(blocking(job)??)),
@@ -76,7 +69,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "r2d2",
         by: "",
-        usage: Use::Unchanged,
         waits: Waits::Worker,
         has_deadline: false,
         open: pool,

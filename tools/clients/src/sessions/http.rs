@@ -14,14 +14,13 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tungstenite::Message;
 
-use super::{Opened, Outcome, Row, Use, Waits, expect, session};
+use super::{Opened, Outcome, Row, Waits, expect, session};
 use crate::servers::Servers;
 
 pub const ROWS: &[Row] = &[
     Row {
         name: "rustls",
         by: "over `net::TcpStream`",
-        usage: Use::Stream,
         waits: Waits::Fiber,
         has_deadline: true,
         open: rustls,
@@ -29,7 +28,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "native-tls",
         by: "over `net::TcpStream`",
-        usage: Use::Stream,
         waits: Waits::Fiber,
         has_deadline: true,
         open: native_tls,
@@ -37,7 +35,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "tungstenite",
         by: "over `net::TcpStream`",
-        usage: Use::Stream,
         waits: Waits::Fiber,
         has_deadline: true,
         open: websocket,
@@ -45,7 +42,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "ureq 3",
         by: "`plainweave_ureq::agent`",
-        usage: Use::Adapter,
         waits: Waits::Fiber,
         has_deadline: true,
         open: |servers| {
@@ -58,7 +54,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "ureq 3",
         by: "",
-        usage: Use::Unchanged,
         waits: Waits::Worker,
         has_deadline: false,
         open: |servers| ureq(servers, ureq::Agent::new_with_defaults()),
@@ -66,7 +61,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "reqwest",
         by: "a Tokio runtime entered, `block_on`",
-        usage: Use::Unchanged,
         waits: Waits::Fiber,
         has_deadline: true,
         open: reqwest,
@@ -74,7 +68,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "reqwest, `blocking`",
         by: "",
-        usage: Use::Unchanged,
         waits: Waits::Worker,
         has_deadline: false,
         open: reqwest_blocking,
@@ -82,7 +75,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hyper, HTTP/2",
         by: "over `AsyncTcpStream`, `spawn_future`, `block_on`",
-        usage: Use::Stream,
         waits: Waits::Fiber,
         has_deadline: true,
         open: hyper,

@@ -10,13 +10,12 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use rayon::prelude::*;
 use tracing_subscriber::layer::SubscriberExt;
 
-use super::{Opened, Outcome, Row, Use, Waits, expect, session};
+use super::{Opened, Outcome, Row, Waits, expect, session};
 
 pub const ROWS: &[Row] = &[
     Row {
         name: "flate2",
         by: "",
-        usage: Use::Unchanged,
         waits: Waits::Computes,
         has_deadline: false,
         open: |_| computed(compress),
@@ -24,7 +23,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "image, rayon",
         by: "",
-        usage: Use::Unchanged,
         waits: Waits::Computes,
         has_deadline: false,
         open: |_| computed(draw),
@@ -32,7 +30,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "tracing",
         by: "`plainweave_tracing::registry()`",
-        usage: Use::Adapter,
         waits: Waits::Computes,
         has_deadline: false,
         open: |_| computed(trace),
@@ -40,7 +37,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "metrics",
         by: "",
-        usage: Use::Unchanged,
         waits: Waits::Computes,
         has_deadline: false,
         open: |_| computed(count),

@@ -2,13 +2,12 @@
 
 use lettre::{Message, SmtpTransport, Transport};
 
-use super::{Opened, Outcome, Row, Use, Waits, session};
+use super::{Opened, Outcome, Row, Waits, session};
 use crate::servers::Servers;
 
 pub const ROWS: &[Row] = &[Row {
     name: "lettre",
     by: "",
-    usage: Use::Unchanged,
     waits: Waits::Worker,
     has_deadline: false,
     open: mail,

@@ -61,17 +61,6 @@ fn expect<T: PartialEq + std::fmt::Debug>(answer: T, expected: T) -> Outcome {
     Err(format!("{answer:?} was answered, {expected:?} expected").into())
 }
 
-/// How a crate is used on fibers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
-    /// As on threads.
-    Unchanged,
-    /// Over a stream of ours, which the crate takes.
-    Stream,
-    /// By something of ours that is there for it.
-    Adapter,
-}
-
 /// What a waiting fiber does to its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waits {
@@ -85,9 +74,8 @@ pub enum Waits {
 
 pub struct Row {
     pub name: &'static str,
-    /// How it is written on fibers.
+    /// How it is used on fibers; nothing if as on threads.
     pub by: &'static str,
-    pub usage: Use,
     pub waits: Waits,
     /// Whether a deadline of the fiber ends a wait.
     pub has_deadline: bool,

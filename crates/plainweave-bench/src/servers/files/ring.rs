@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use anyhow::{Context, ensure};
 use io_uring::squeue::{Entry, Flags};
-use io_uring::{IoUring, opcode, types};
+use io_uring::{Builder, IoUring, opcode, types};
 use plainweave::sync::channel::{self, Sender};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -25,6 +25,9 @@ use super::course::{self, Course, PIECE, SIZE};
 /// wait for ever. 0: as many as it likes.
 type Caps = [u32; 2];
 
+/// For how long a thread of the kernel looks for entries before it sleeps.
+const SPIN_MS: u32 = 1;
+
 struct Ring {
     ring: IoUring,
     /// Entries pushed and not completed.
@@ -33,18 +36,22 @@ struct Ring {
 
 impl Ring {
     fn new(streams: usize) -> anyhow::Result<Self> {
+        Self::with(&mut IoUring::builder(), streams)
+    }
+
+    fn with(builder: &mut Builder, streams: usize) -> anyhow::Result<Self> {
         let entries = (2 * streams).next_power_of_two() as u32;
+        let ring = builder.build(entries);
         Ok(Self {
-            ring: IoUring::new(entries).context("io_uring is not available here")?,
+            ring: ring.context("io_uring is not available here")?,
             pending: 0,
         })
     }
 
-    /// One with limits on the kernel's threads.
-    fn capped(streams: usize, mut caps: Caps) -> anyhow::Result<Self> {
-        let ring = Self::new(streams)?;
-        ring.ring.submitter().register_iowq_max_workers(&mut caps)?;
-        Ok(ring)
+    /// Limits the kernel's threads.
+    fn cap(&self, mut caps: Caps) -> anyhow::Result<()> {
+        let submitter = self.ring.submitter();
+        Ok(submitter.register_iowq_max_workers(&mut caps)?)
     }
 
     fn push(&mut self, entry: &Entry) -> anyhow::Result<()> {
@@ -101,7 +108,8 @@ pub(super) fn linked_splice(
     caps: Caps,
 ) -> anyhow::Result<()> {
     let pipes = pipes(senders.len())?;
-    let mut ring = Ring::capped(senders.len(), caps)?;
+    let mut ring = Ring::new(senders.len())?;
+    ring.cap(caps)?;
 
     // What each pipe holds; less than asked for can go in, or out.
     let mut held = vec![0; senders.len()];
@@ -140,7 +148,8 @@ pub(super) fn linked_splice(
 }
 
 /// File to pipe on a ring of its own, pipe to socket on the first. So what waits for the disk takes
-/// threads of one, and what waits for a peer those of the other, and neither uses the other's up.
+/// threads of one, and what waits for a peer those of the other, and neither uses the other's up:
+/// those threads are the submitting thread's, not the ring's, so one of the kernel's submits here.
 pub(super) fn two_rings(
     course: &mut Course,
     senders: &mut [course::Sender],
@@ -148,7 +157,8 @@ pub(super) fn two_rings(
 ) -> anyhow::Result<()> {
     let pipes = pipes(senders.len())?;
     let mut drains = Ring::new(senders.len())?;
-    let mut fills = Ring::capped(senders.len(), filling)?;
+    let mut fills = Ring::with(IoUring::builder().setup_sqpoll(SPIN_MS), senders.len())?;
+    fills.cap(filling)?;
     // Whichever completes something says so here.
     let completed = eventfd(0, EventfdFlags::CLOEXEC)?;
     for ring in [&drains, &fills] {
