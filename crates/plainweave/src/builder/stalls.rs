@@ -68,7 +68,8 @@ impl RuntimeBuilder {
     /// timer, I/O, a job of the blocking pool or a future may end is no deadlock. `f` runs on a
     /// thread of its own, which the runtime's end does not wait for; it may cancel fibers. Without
     /// it, circles of fibers that wait for each other go to standard error, and other certain
-    /// deadlocks where stalls do ([`Self::report_stalls`]). On virtual time there are none.
+    /// deadlocks where stalls do ([`Self::report_stalls`]). On virtual time there are none, and `f`
+    /// is called again when a thread of the program has ended that might have woken a fiber.
     pub fn on_deadlock(mut self, f: impl Fn(&Deadlock) + Send + Sync + 'static) -> Self {
         self.on_deadlock = Some(OnDeadlock(Arc::new(f)));
         self

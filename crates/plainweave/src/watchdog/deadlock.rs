@@ -157,6 +157,9 @@ pub(super) struct Deadlocks {
     looked: Option<u64>,
     /// The fibers of circles that have been reported while others ran.
     reported: HashSet<u64>,
+    /// On virtual time: the switches at a report, and the program's threads that might have ended
+    /// the wait then. One that ends leaves the fibers to themselves.
+    beside: Option<(u64, usize)>,
     /// When to look for a circle again, after busy workers have not said what is pinned there.
     circles_at: Option<Instant>,
 }
@@ -168,6 +171,7 @@ impl Deadlocks {
             quiet: None,
             looked: None,
             reported: HashSet::new(),
+            beside: None,
             circles_at: None,
         }
     }
@@ -208,6 +212,11 @@ impl Deadlocks {
         if since.elapsed() < grace {
             return Some(since + grace);
         }
+        if self.beside.is_some_and(|(at, others)| {
+            at == now_switches && other_threads(pool).is_none_or(|now| now >= others)
+        }) {
+            return Some(self.later(now_switches));
+        }
         match self.look(pool, now_switches) {
             Look::Later => {
                 self.quiet = None;
@@ -228,11 +237,24 @@ impl Deadlocks {
                 if !known {
                     report(on_deadlock, found);
                 }
+
+                let others = other_threads(pool).filter(|others| *others > 0);
+                if let Some(others) = others.filter(|_| pool.virtual_time) {
+                    self.beside = Some((now_switches, others));
+                    return Some(self.later(now_switches));
+                }
             }
         }
 
         self.looked = Some(now_switches);
         None
+    }
+
+    /// Waits once more; returns until when.
+    fn later(&mut self, switches: u64) -> Instant {
+        let now = Instant::now();
+        self.quiet = Some((switches, now, GRACE));
+        now + GRACE
     }
 
     /// Looks for a circle among fibers that wait while others run, and reports each once.

@@ -523,6 +523,26 @@ fn a_program_that_is_stuck_panics() {
     });
 }
 
+/// A thread that might wake a fiber ends, and has not: then nothing will.
+#[test]
+fn a_program_is_stuck_when_its_last_thread_has_ended() {
+    if apart() {
+        return;
+    }
+    unless_it_hangs("a_program_is_stuck_when_its_last_thread_has_ended", || {
+        let stuck = || {
+            sim::run(5, || {
+                let (_sender, receiver) = plainweave::sync::channel::bounded::<u8>(1);
+                std::thread::spawn(|| std::thread::sleep(ms(1500)));
+                receiver.recv().is_err()
+            })
+        };
+        let panic = std::panic::catch_unwind(stuck).expect_err("it never ends");
+        let text = panic.downcast_ref::<String>().expect("a text");
+        assert!(text.contains("to receive"), "{text}");
+    });
+}
+
 /// One seed gives one order, also beside jobs and files, and others give others.
 #[test]
 fn a_seed_gives_one_order_beside_jobs() {
