@@ -65,8 +65,8 @@ pub fn main(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// `io = "sim", seeds = 1000` runs the test a thousand times, each with a schedule of its own:
 /// before each lock, message, permit and atomic of the crate any fiber that is ready may go on
 /// (policy `local-fifo:order=drawn`; in builds with debug assertions, or with the feature
-/// `preemption-points`). The failure says the seed, and
-/// `PLAINWEAVE_SEED=17` runs the test with that one alone.
+/// `preemption-points`). The failure says the seed, and `PLAINWEAVE_SEED=17` runs the test with
+/// that one alone.
 ///
 /// What fibers print is captured like what any test prints: a child process runs the function, and
 /// its test prints what it says. So a stack that overflows ends one test and not all.

@@ -11,7 +11,7 @@ const TIMEOUT_MILLIS: u64 = 60_000;
 /// Of a test, unless it says otherwise: enough for fibers to meet each other.
 const TEST_WORKERS: u64 = 2;
 /// Of a test with several seeds, unless it says otherwise.
-const RANDOM: &str = "local-fifo:order=drawn";
+const DRAWN: &str = "local-fifo:order=drawn";
 /// As `RuntimeBuilder::workers` has it.
 const MOST_WORKERS: u64 = 1024;
 
@@ -186,7 +186,7 @@ impl Options {
         let io = io.into_iter();
 
         // Another schedule by each seed.
-        let by_chance = self.seeds.map(|_| RANDOM.to_owned());
+        let by_chance = self.seeds.map(|_| DRAWN.to_owned());
         let policy = self.policy.clone().or(by_chance).into_iter();
         let stack_size = self.stack_size.map(number).into_iter();
         let seed = self.seed.into_iter();

@@ -39,7 +39,6 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use plainweave::net::{TcpStream, ToSocketAddrs};
 use plainweave::time;
@@ -51,9 +50,6 @@ use ureq::unversioned::transport::{
     RustlsConnector, ShutdownHandle, Transport,
 };
 use ureq::{Agent, Error, ProxyProtocol};
-
-/// As many addresses of a name as ureq has room for.
-const MAX_ADDRS: usize = 16;
 
 /// Creates an agent whose requests wait as fibers do.
 ///
@@ -125,7 +121,7 @@ fn within<T>(limit: NextTimeout, call: impl FnOnce() -> io::Result<T>) -> Result
         return Ok(call()?);
     };
 
-    let begun: Instant = time::now();
+    let begun = time::now();
     match time::with_timeout(*after, call) {
         // A deadline of the caller's own came first if ureq's has not passed.
         Err(e) if e.kind() == ErrorKind::TimedOut && time::now() - begun >= *after => {
@@ -241,9 +237,10 @@ impl Resolver for FiberResolver {
         let found = within(timeout, || name.resolve())?;
 
         let mut addrs = self.empty();
-        let wanted = config.ip_family();
-        for addr in wanted.keep_wanted(found.into_iter()).take(MAX_ADDRS) {
-            addrs.push(addr);
+        for addr in config.ip_family().keep_wanted(found.into_iter()) {
+            if addrs.try_push(addr).is_err() {
+                break;
+            }
         }
         if addrs.is_empty() {
             return Err(Error::HostNotFound);

@@ -57,6 +57,18 @@ fn serve(each: impl Fn(TcpStream) -> io::Result<()> + Clone + Send + 'static) ->
     address
 }
 
+/// A server that takes requests, says so, and never answers; the peer closes.
+fn silence() -> (SocketAddr, channel::Receiver<()>) {
+    let (came, has_come) = channel::bounded(1);
+    let address = serve(move |mut stream| {
+        let _ = request(&mut stream)?;
+        let _ = came.send(());
+        let _ = stream.read(&mut [0])?;
+        Ok(())
+    });
+    (address, has_come)
+}
+
 fn text(agent: &Agent, url: &str) -> Result<String, Error> {
     agent.get(url).call()?.body_mut().read_to_string()
 }
@@ -124,14 +136,7 @@ fn a_connection_is_used_again_while_it_is_open() {
 
 #[plainweave::test]
 fn a_cancelled_fiber_and_its_deadline_get_errors_of_their_own() {
-    let (came, has_come) = channel::bounded(1);
-    let address = serve(move |mut stream| {
-        let _ = request(&mut stream)?;
-        let _ = came.send(());
-        // Answers never; the peer closes.
-        let _ = stream.read(&mut [0])?;
-        Ok(())
-    });
+    let (address, has_come) = silence();
     let url = format!("http://{address}/");
 
     let waiting = spawn({
@@ -162,13 +167,7 @@ fn a_cancelled_fiber_and_its_deadline_get_errors_of_their_own() {
 
 #[plainweave::test]
 fn an_agent_that_is_shut_down_ends_its_requests() {
-    let (came, has_come) = channel::bounded(1);
-    let address = serve(move |mut stream| {
-        let _ = request(&mut stream)?;
-        let _ = came.send(());
-        let _ = stream.read(&mut [0])?;
-        Ok(())
-    });
+    let (address, has_come) = silence();
     let agent = agent(config());
     let waiting = spawn({
         let agent = agent.clone();

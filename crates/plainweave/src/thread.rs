@@ -508,10 +508,12 @@ pub fn yield_now() {
     yield_as(Switch::Yield);
 }
 
+/// Whether [`preemption_point`] does anything in this build.
+pub(crate) const HAS_POINTS: bool = cfg!(any(debug_assertions, feature = "preemption-points"));
+
 /// Lets any fiber go on that is ready, before this one does what others may see: on virtual time,
-/// in builds with debug assertions or the feature `preemption-points`. Nothing otherwise. So a test
-/// finds what depends on the order of two such steps, which without it only a wait in between would
-/// show.
+/// if the build [has such points](HAS_POINTS). Nothing otherwise. So a test finds what depends on
+/// the order of two such steps, which without it only a wait in between would show.
 #[inline(always)]
 pub(crate) fn preemption_point() {
     #[cold]
@@ -523,7 +525,7 @@ pub(crate) fn preemption_point() {
         }
     }
 
-    if cfg!(any(debug_assertions, feature = "preemption-points")) {
+    if HAS_POINTS {
         on_virtual_time();
     }
 }

@@ -139,7 +139,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 ));
                 let group = match resident {
                     true => None,
-                    false => match Group::confined(method.name(), &files.0, memory, DISK) {
+                    false => match Group::confined(&method.name(), &files.0, memory, DISK) {
                         Some(group) => Some(group),
                         None => continue,
                     },
@@ -218,7 +218,7 @@ fn turn(
     group: Option<&Group>,
 ) -> anyhow::Result<Vec<f64>> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["files-child", method.name()]).arg(dir);
+    command.args(["files-child", &method.name()]).arg(dir);
     command.args([
         flags.files.to_string(),
         flags.streams.to_string(),

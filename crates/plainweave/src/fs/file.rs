@@ -10,6 +10,7 @@
 use std::fmt;
 use std::fs::{Metadata, Permissions};
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
+use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -88,9 +89,14 @@ impl Owned {
     /// The largest alignment that `O_DIRECT` asks for on usual disks.
     const PAGE: usize = 4096;
 
-    /// `place`: the address of the caller's buffer. This one lies as far into a page, so that a
-    /// file with `O_DIRECT` takes the one if it takes the other.
-    fn new(place: usize, len: usize) -> Self {
+    /// As large as the caller's buffers, within limits. It lies as far into a page as the first
+    /// that is not empty, so that a file with `O_DIRECT` takes the one if it takes the other.
+    fn like<B: Deref<Target = [u8]>>(bufs: &[B]) -> Self {
+        let len: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let len = len.min(PIECE_ON_POOL);
+        let first = bufs.iter().find(|buf| !buf.is_empty());
+        let place = first.map_or(0, |buf| buf.as_ptr().addr());
+
         let mut memory = vec![0; len + Self::PAGE];
         let start = place.wrapping_sub(memory.as_ptr().addr()) % Self::PAGE;
         memory.truncate(start + len);
@@ -100,12 +106,6 @@ impl Owned {
     fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..]
     }
-}
-
-/// Where the first of some buffers is that is not empty.
-fn place<B: std::ops::Deref<Target = [u8]>>(bufs: &[B]) -> usize {
-    let first = bufs.iter().find(|buf| !buf.is_empty());
-    first.map_or(0, |buf| buf.as_ptr().addr())
 }
 
 /// Why a lock was not had at once, as `std`'s type of that name.
@@ -438,14 +438,12 @@ impl File {
             return result.map(|n| n as usize);
         }
 
-        let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let mut owned = Owned::new(place(bufs), wanted.min(PIECE_ON_POOL));
-        let (owned, n) = self.on_pool(move |file| {
+        let mut owned = Owned::like(bufs);
+        let (mut owned, n) = self.on_pool(move |file| {
             let n = file.read_at(owned.bytes(), offset)?;
             Ok((owned, n))
         })?;
 
-        let mut owned = owned;
         let mut rest = &owned.bytes()[..n];
         for buf in bufs {
             let n = rest.len().min(buf.len());
@@ -556,8 +554,7 @@ impl File {
             return result.map(|n| n as usize);
         }
 
-        let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let mut owned = Owned::new(place(bufs), wanted.min(PIECE_ON_POOL));
+        let mut owned = Owned::like(bufs);
         let mut rest = owned.bytes();
         for buf in bufs {
             let (part, behind) = rest.split_at_mut(buf.len().min(rest.len()));

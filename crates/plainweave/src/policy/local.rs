@@ -224,8 +224,10 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
             return self.send(task, None);
         }
         // A soft yield is a point where a test may go on with others: no reason to give way.
-        let gives_way = why.is_yield() && why != Ready::YieldedLocal;
-        if let Some(priorities) = local.priorities.as_mut().filter(|_| gives_way) {
+        if let Some(priorities) = &mut local.priorities
+            && why.is_yield()
+            && why != Ready::YieldedLocal
+        {
             priorities.give_way(&task);
         }
         let lane = if self.params.order == TakeOrder::Lifo && why.is_yield() {

@@ -27,9 +27,9 @@ const CHANGED: u64 = 1 << 31;
 pub(super) struct Priorities {
     /// The steps at which the highest goes down, and to where; the next one last.
     changes: Vec<(u64, Nanos)>,
-    /// Steps that are left.
-    left: u64,
+    /// Steps so far, and how many there are.
     step: u64,
+    steps: u64,
     /// The last that was given to a task which gave way.
     floor: Nanos,
 }
@@ -47,8 +47,8 @@ impl Priorities {
         changes.sort_unstable_by(|a, b| b.cmp(a));
         Self {
             changes,
-            left: u64::from(steps),
             step: 0,
+            steps: u64::from(steps),
             floor: CHANGED,
         }
     }
@@ -56,7 +56,7 @@ impl Priorities {
     /// Puts a task below all that have not given way since it did.
     pub(super) fn give_way(&mut self, task: &impl Task) {
         // As often as there are steps at most, so it stays above 0.
-        if self.left > 0 {
+        if self.step < self.steps {
             self.floor -= 1;
             task.set_stamp(self.floor);
         }
@@ -65,7 +65,9 @@ impl Priorities {
     /// Returns the place of the task that runs next, of one at least; none if the priorities do not
     /// hold any more.
     pub(super) fn choose<T: Task>(&mut self, cx: &mut Cx, tasks: &VecDeque<T>) -> Option<usize> {
-        self.left = self.left.checked_sub(1)?;
+        if self.step == self.steps {
+            return None;
+        }
         for fresh in tasks.iter().filter(|task| task.stamp() == 0) {
             fresh.set_stamp(DRAWN + cx.below(CHANGED as usize) as u64);
         }

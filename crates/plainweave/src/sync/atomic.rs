@@ -35,14 +35,14 @@ pub use std::sync::atomic::{Ordering, compiler_fence, fence};
 
 use std::fmt;
 
-use crate::thread::preemption_point;
+use crate::thread::{HAS_POINTS, preemption_point};
 use crate::worker_local::owns_storage;
 
 /// Where a test may go on with others. Thread-local variables that are borrowed meanwhile have to
 /// be the fiber's own.
 #[inline(always)]
 fn point() {
-    if cfg!(any(debug_assertions, feature = "preemption-points")) && owns_storage() {
+    if HAS_POINTS && owns_storage() {
         preemption_point();
     }
 }

@@ -203,9 +203,7 @@ impl Deadlocks {
                 // On virtual time no timer is to come, and no other thread is there to wake one.
                 let is_alone = pool.virtual_time && other_threads(pool) == Some(0);
                 let grace = if is_alone { GRACE_ALONE } else { GRACE };
-                let now = Instant::now();
-                self.quiet = Some((now_switches, now, grace));
-                (now, grace)
+                return Some(self.look_after(grace, now_switches));
             }
         };
 
@@ -215,7 +213,7 @@ impl Deadlocks {
         if self.beside.is_some_and(|(at, others)| {
             at == now_switches && other_threads(pool).is_none_or(|now| now >= others)
         }) {
-            return Some(self.later(now_switches));
+            return Some(self.look_after(GRACE, now_switches));
         }
         match self.look(pool, now_switches) {
             Look::Later => {
@@ -223,10 +221,8 @@ impl Deadlocks {
                 return Some(Instant::now() + GRACE);
             }
             Look::Cut => {
-                let now = Instant::now();
                 let grace = (grace * 2).min(LONGEST_GRACE);
-                self.quiet = Some((now_switches, now, grace));
-                return Some(now + grace);
+                return Some(self.look_after(grace, now_switches));
             }
             Look::Fine => {}
             Look::Stuck(found) => {
@@ -241,7 +237,7 @@ impl Deadlocks {
                 let others = other_threads(pool).filter(|others| *others > 0);
                 if let Some(others) = others.filter(|_| pool.virtual_time) {
                     self.beside = Some((now_switches, others));
-                    return Some(self.later(now_switches));
+                    return Some(self.look_after(GRACE, now_switches));
                 }
             }
         }
@@ -250,11 +246,11 @@ impl Deadlocks {
         None
     }
 
-    /// Waits once more; returns until when.
-    fn later(&mut self, switches: u64) -> Instant {
+    /// Has the next look wait from now on, as long as nothing runs; returns until when.
+    fn look_after(&mut self, grace: Duration, switches: u64) -> Instant {
         let now = Instant::now();
-        self.quiet = Some((switches, now, GRACE));
-        now + GRACE
+        self.quiet = Some((switches, now, grace));
+        now + grace
     }
 
     /// Looks for a circle among fibers that wait while others run, and reports each once.

@@ -37,16 +37,10 @@ pub(super) enum Method {
 }
 
 impl Method {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Sendfile => "sendfile",
-            Self::Splice => "splice",
-            Self::LinkedSplice => "linked-splice",
-            Self::LinkedSpliceBoundedCapped => "linked-splice-bounded-capped",
-            Self::LinkedSpliceUnboundedCapped => "linked-splice-unbounded-capped",
-            Self::SecondRing => "second-ring",
-            Self::ReadSend => "read-send",
-        }
+    /// As the child is called with.
+    pub(super) fn name(self) -> String {
+        let value = self.to_possible_value().expect("none is skipped");
+        value.get_name().to_owned()
     }
 }
 
