@@ -420,7 +420,7 @@ impl RuntimeBuilder {
                 }
             };
 
-            let thread = || std::thread::Builder::new().name(format!("{}-{id}", self.name));
+            let thread = std::thread::Builder::new().name(format!("{}-{id}", self.name));
             let thread = sys::start_thread(thread, body)?;
             runtime.threads.push((id, thread));
         }
@@ -486,14 +486,10 @@ impl RuntimeBuilder {
                 }
             };
 
-            let thread = || {
-                let thread = std::thread::Builder::new().name(format!("{name}-{id}"));
-                if has_driver {
-                    thread
-                } else {
-                    thread.stack_size(STACK_WITHOUT_DRIVER)
-                }
-            };
+            let mut thread = std::thread::Builder::new().name(format!("{name}-{id}"));
+            if !has_driver {
+                thread = thread.stack_size(STACK_WITHOUT_DRIVER);
+            }
 
             Ok(Starting {
                 thread: sys::start_thread(thread, body)?,

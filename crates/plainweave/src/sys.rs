@@ -10,7 +10,6 @@ use std::hint::black_box;
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -38,46 +37,43 @@ pub(crate) fn has_memory(bytes: usize) -> bool {
     there
 }
 
+/// Returns the bytes that the process may still map, if that is limited (`ulimit -v`).
+pub(crate) fn address_space_left() -> Option<usize> {
+    let most = usize::try_from(getrlimit(Resource::As).current?).ok()?;
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: usize = text.split(' ').next()?.parse().ok()?;
+    Some(most.saturating_sub(pages * rustix::param::page_size()))
+}
+
+/// Keeps the C library from taking what is left of a limited address space: each thread's first
+/// allocation maps 128 MB for a moment and keeps 64, for an arena that the thread can do without.
+/// Stacks it cannot do without. Threads share the arenas that there are from then on.
+fn spare_address_space() {
+    const PLENTY: usize = 1 << 30;
+    if address_space_left().is_some_and(|room| room < PLENTY) {
+        // SAFETY: may be called at any time, from any thread.
+        #[cfg(target_env = "gnu")]
+        unsafe {
+            libc::mallopt(libc::M_ARENA_MAX, 1)
+        };
+    }
+}
+
 /// Starts a thread of this library's own. `std` ends the program when a new thread has got a stack
 /// and finds no memory for its signal stack, so there must be more than the former takes.
-///
-/// Where address space is limited it tries for some milliseconds: the C library maps 128 MB for a
-/// moment when another new thread first allocates, and a stack that is mapped just then fails.
 ///
 /// # Errors
 /// As for [`Builder::spawn`](thread::Builder::spawn), or [`io::ErrorKind::OutOfMemory`].
 pub(crate) fn start_thread<T: Send + 'static>(
-    builder: impl Fn() -> thread::Builder,
+    builder: thread::Builder,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     const ENOUGH: usize = 4 << 20;
-    const PAUSE: Duration = Duration::from_millis(2);
-    let limited = getrlimit(Resource::As).current.is_some();
-    let mut attempts_left = if limited { 10 } else { 0 };
-
-    // What `spawn` fails with has taken its closure along.
-    let body = Arc::new(Mutex::new(Some(body)));
-    loop {
-        let error = if has_memory(ENOUGH) {
-            let body = body.clone();
-            let run = move || {
-                let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
-                body.expect("one thread alone starts")()
-            };
-            match builder().spawn(run) {
-                Ok(thread) => return Ok(thread),
-                Err(error) => error,
-            }
-        } else {
-            io::ErrorKind::OutOfMemory.into()
-        };
-
-        if attempts_left == 0 {
-            return Err(error);
-        }
-        attempts_left -= 1;
-        thread::sleep(PAUSE);
+    spare_address_space();
+    if !has_memory(ENOUGH) {
+        return Err(io::ErrorKind::OutOfMemory.into());
     }
+    builder.spawn(body)
 }
 
 /// Waits until one of the entries is ready, for at most `limit` (`None`: for ever), and returns how

@@ -167,7 +167,7 @@ impl RuntimeBuilder {
             return Ok(());
         };
         let name = &self.name;
-        let thread = |role| move || std::thread::Builder::new().name(format!("{name}-{role}"));
+        let thread = |role| std::thread::Builder::new().name(format!("{name}-{role}"));
         let mut notes = None;
 
         if let Some(on_stall) = on_stall {

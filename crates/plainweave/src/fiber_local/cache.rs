@@ -112,7 +112,7 @@ pub(crate) fn tidy() -> bool {
 
     if !shared.freeing && shared.free.due() > 0 {
         // Without a thread to do it the blocks stay until the next call.
-        let thread = || std::thread::Builder::new().name("plainweave-storage".into());
+        let thread = std::thread::Builder::new().name("plainweave-storage".into());
         shared.freeing = sys::start_thread(thread, free_aged).is_ok();
     }
 

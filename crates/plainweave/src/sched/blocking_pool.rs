@@ -88,7 +88,7 @@ impl BlockingPool {
     pub(crate) fn submit(&self, job: Job) -> Result<(), Job> {
         let start = || {
             let jobs = self.0.clone();
-            let thread = || std::thread::Builder::new().name("plainweave-blocking".into());
+            let thread = std::thread::Builder::new().name("plainweave-blocking".into());
             sys::start_thread(thread, move || serve(&jobs)).is_ok()
         };
         match self.0.submit(job, Waker::current, start) {

@@ -26,11 +26,9 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use rustix::process::{Resource, getrlimit};
-
 use super::guard::Guards;
 use super::{Stack, table};
-use crate::sys::check;
+use crate::sys::{self, check};
 
 /// Bytes below each stack that fault. Rust probes every page of a large frame, so one page would do
 /// for Rust; C code without probes can step over a guard, and 64 KiB catches all but very large
@@ -124,14 +122,6 @@ impl Drop for Mapping {
 /// would leave nothing for the stacks of threads and the allocator.
 const SHARE_OF_ROOM: usize = 4;
 
-/// Returns the bytes that the process may still map, if that is limited (`ulimit -v`).
-fn address_space_left() -> Option<usize> {
-    let most = usize::try_from(getrlimit(Resource::As).current?).ok()?;
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: usize = text.split(' ').next()?.parse().ok()?;
-    Some(most.saturating_sub(pages * page_size()))
-}
-
 /// What is known of one slot. An array of these accompanies each slab, zeroed until the slot is
 /// carved.
 #[derive(Debug)]
@@ -174,7 +164,7 @@ pub(super) struct Slab {
 impl Slab {
     /// Maps a slab of `slots` slots, or of fewer when the kernel has no room for that many.
     pub(super) fn map(geometry: Geometry, mut slots: usize) -> io::Result<Slab> {
-        if let Some(room) = address_space_left() {
+        if let Some(room) = sys::address_space_left() {
             slots = slots.min(room / SHARE_OF_ROOM / geometry.stride()).max(1);
         }
         loop {

@@ -347,7 +347,7 @@ impl Deadlocks {
 /// Calls the program's function, on a thread of its own: it may take its time, and wake fibers,
 /// which need the watchdog.
 fn report(on_deadlock: OnDeadlock, found: Found) {
-    let thread = || std::thread::Builder::new().name("plainweave-deadlock".to_owned());
+    let thread = std::thread::Builder::new().name("plainweave-deadlock".to_owned());
     let _ = sys::start_thread(thread, move || (on_deadlock.0)(&found.named()));
 }
 

@@ -15,6 +15,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use super::base;
+use crate::sys;
 
 /// Offsets that the ABI of x86-64 fixes: compilers and the loader use them.
 pub(super) const TCB: usize = 0;
@@ -171,9 +172,8 @@ fn find() -> Result<Glibc, String> {
             .to_owned());
     }
     // Probe on a thread that is not the main one, which differs in some respects.
-    let probe = std::thread::Builder::new()
-        .name("plainweave-probe".into())
-        .spawn(probe);
+    let thread = std::thread::Builder::new().name("plainweave-probe".into());
+    let probe = sys::start_thread(thread, probe);
     let probe = probe.map_err(|error| format!("cannot start a thread to probe on: {error}"))?;
     probe
         .join()
