@@ -1,6 +1,7 @@
 //! The connections there are: who they are, and which of them are cut. How many there may be is
 //! their [`ConnectionLimit`](plainweave_serve::accept::ConnectionLimit)'s business.
 
+use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -139,6 +140,13 @@ impl Drop for Place {
 }
 
 impl Client {
+    /// Returns a handle of its socket, without timeouts.
+    pub(crate) fn handle(&self) -> io::Result<TcpStream> {
+        let handle = self.stream.try_clone()?;
+        handle.set_read_timeout(None)?;
+        Ok(handle)
+    }
+
     /// For messages.
     pub(crate) fn peer_address(&self) -> String {
         self.peer

@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use plainweave::net::{HasSocket, SocketRef, TcpStream};
+use plainweave::net::{HasSocket, SocketRef};
 
 use super::clients::Place;
 use super::exec::{After, Exec};
@@ -20,6 +20,7 @@ use super::scratch::Scratch;
 use super::session::{Session, Step};
 use super::shared::Cache;
 use super::store::Time;
+use super::stream::Stream;
 use super::tally::{Count, KINDS, Kind};
 use super::unread;
 use super::watch::{self, Event};
@@ -40,11 +41,13 @@ const IDLE: &str = "idle_timeout";
 /// A connection between turns.
 #[derive(Debug)]
 pub(crate) struct Conn {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     session: Session,
     /// Received, and not yet a command.
     rest: Vec<u8>,
-    place: Place,
+    /// Of that, something may be a command: the last turn ended before it.
+    unanswered: bool,
+    pub(crate) place: Place,
     /// Second of the last command, as `place` says it for others.
     last: Time,
     reason: &'static str,
@@ -58,6 +61,7 @@ pub(crate) enum Next {
     Close,
     Watch(u16),
     List(Listing),
+    RefreshCertificates,
     Stop,
 }
 
@@ -68,13 +72,14 @@ impl HasSocket for Conn {
 }
 
 impl Conn {
-    pub(crate) fn new(stream: TcpStream, place: Place) -> Self {
+    pub(crate) fn new(stream: Stream, place: Place) -> Self {
         let session = Session::default();
         let last = Time::START;
         Self {
             stream,
             session,
             rest: Vec::new(),
+            unanswered: false,
             place,
             last,
             reason: "normal",
@@ -84,6 +89,11 @@ impl Conn {
     /// Returns whether the client has said who it is.
     pub(crate) fn is_known(&self) -> bool {
         self.session.is_known()
+    }
+
+    /// Returns whether another turn would find commands that have come already.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.unanswered
     }
 
     /// Returns whether everything received is answered.
@@ -125,19 +135,26 @@ impl Cache {
 
         let _ = conn
             .stream
-            .set_write_timeout(Some(REFUSAL_WAIT))
+            .set_write_timeout(REFUSAL_WAIT)
             .and_then(|()| conn.stream.write_all(NO_MEMORY));
         Next::Close
     }
 
     fn serve(&self, conn: &mut Conn, scratch: &mut Scratch) -> io::Result<Next> {
+        let mut has_input = std::mem::take(&mut conn.unanswered);
         loop {
-            let more = match read_commands(conn, scratch) {
+            let more = match has_input {
+                true => Ok(Some(true)),
+                false => read_commands(conn, scratch),
+            };
+            has_input = false;
+            let more = match more {
                 Ok(Some(more)) => more,
                 Ok(None) => return Ok(Next::Close),
                 Err(error) if error.kind() == ErrorKind::TimedOut => {
                     return Ok(silent(conn, scratch));
                 }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Next::Idle),
                 Err(error) => return Err(error),
             };
 
@@ -153,7 +170,10 @@ impl Cache {
                 match step {
                     Step::Hungry => break,
                     Step::Busy => yield_turn(scratch),
-                    Step::End(after) => return Ok(next(after)),
+                    Step::End(after) => {
+                        conn.unanswered = !scratch.input.filled().is_empty();
+                        return Ok(next(after));
+                    }
                 }
             }
 
@@ -232,7 +252,8 @@ impl Cache {
         }
     }
 
-    pub(crate) fn closed(&self, conn: &Conn) {
+    pub(crate) fn closed(&self, conn: &mut Conn) {
+        conn.stream.end();
         if self.verbosity() >= 2 {
             self.tell(&format!(
                 "connection {} closed ({})",
@@ -274,7 +295,8 @@ fn read_commands(conn: &mut Conn, scratch: &mut Scratch) -> io::Result<Option<bo
 
     scratch.input.extend(len);
     scratch.work.tally.add(Count::BytesRead, len as u64);
-    Ok((len > 0).then_some(len == room))
+    let more = len == room || conn.stream.holds_input();
+    Ok((len > 0).then_some(more))
 }
 
 /// Sends the replies.
@@ -325,6 +347,7 @@ fn next(after: After) -> Next {
         After::Close => Next::Close,
         After::Watch(kinds) => Next::Watch(kinds),
         After::List(listing) => Next::List(listing),
+        After::RefreshCertificates => Next::RefreshCertificates,
         After::Stop => Next::Stop,
     }
 }

@@ -2,18 +2,17 @@
 
 use std::io::{self, Write as _};
 
-use plainweave::net::TcpStream;
-
 use super::proto::{Listing, base64};
 use super::shared::Cache;
 use super::store::{Cursor, Record};
+use super::stream::Stream;
 use super::watch::Escaped;
 
 /// Items between two writes. A line has 850 bytes at most, for each byte of a key may take three.
 const ITEMS: usize = 100;
 
 /// Sends the list; items that come and go meanwhile may be on it or not.
-pub(super) fn send(cache: &Cache, listing: Listing, stream: &mut TcpStream) -> io::Result<()> {
+pub(super) fn send(cache: &Cache, listing: Listing, stream: &mut Stream) -> io::Result<()> {
     let mut cursor = Cursor::default();
     let mut more = true;
     let mut lines = Vec::new();
@@ -39,7 +38,7 @@ pub(super) fn send(cache: &Cache, listing: Listing, stream: &mut TcpStream) -> i
         plainweave::yield_now();
     }
 
-    Ok(())
+    stream.flush()
 }
 
 /// A key that the text protocol cannot have is in base64.

@@ -29,6 +29,8 @@ pub(crate) enum After {
     Watch(u16),
     /// It receives the list of items.
     List(Listing),
+    /// The files of TLS are to be read again.
+    RefreshCertificates,
     /// The server is to stop.
     Stop,
 }
@@ -459,6 +461,10 @@ impl<'a> Exec<'a> {
                 self.cache.ask_to_crawl();
                 self.out.line("OK");
             }
+            Manage::RefreshCertificates if self.cache.tls.is_some() => {
+                return After::RefreshCertificates;
+            }
+            Manage::RefreshCertificates => self.out.line("Error TLS not enabled"),
             Manage::List(..) if !settings.dump => self.out.line("ERROR metadump not allowed"),
             // The connection's loop sends the list, and has no place for replies before it.
             Manage::List(..) if !self.out.is_empty() => {

@@ -3,6 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::certificates::Certificates;
+
 /// Options of memcached's about parts that do not exist here: slab classes, its threads and its
 /// external storage.
 const MEANINGLESS: &[&str] = &[
@@ -28,6 +30,9 @@ const MEANINGLESS: &[&str] = &[
     "slab_chunk_max",
     "slab_reassign",
     "slab_sizes",
+    "ssl_ciphers",
+    "ssl_kernel_tls",
+    "ssl_wbuf_size",
     "tail_repair_time",
     "temporary_ttl",
     "track_sizes",
@@ -46,6 +51,8 @@ pub(crate) struct Extended {
     maxconns_fast: Option<bool>,
     /// The part of new items, in percent.
     pub(crate) hot_lru_pct: Option<usize>,
+    /// What TLS is made from.
+    pub(crate) certificates: Certificates,
     /// Options that ask for nothing here.
     pub(crate) meaningless: Vec<String>,
 }
@@ -61,6 +68,7 @@ impl Extended {
         self.idle_timeout = later.idle_timeout.or(self.idle_timeout);
         self.hot_lru_pct = later.hot_lru_pct.or(self.hot_lru_pct);
         self.maxconns_fast = later.maxconns_fast.or(self.maxconns_fast);
+        self.certificates = self.certificates.and(&later.certificates);
         self.meaningless.extend_from_slice(&later.meaningless);
         self
     }
@@ -91,6 +99,7 @@ impl FromStr for Extended {
                 }
                 "maxconns_fast" => options.maxconns_fast = Some(true),
                 "no_maxconns_fast" => options.maxconns_fast = Some(false),
+                _ if options.certificates.take(name, value)? => {}
                 _ if MEANINGLESS.contains(&name)
                     || name
                         .strip_prefix("no_")
@@ -100,8 +109,8 @@ impl FromStr for Extended {
                 }
                 _ => {
                     return Err(format!(
-                        "there is no option {name}: idle_timeout=SECONDS, maxconns_fast and \
-                         hot_lru_pct=PERCENT are known"
+                        "there is no option {name}: idle_timeout=SECONDS, maxconns_fast, \
+                         hot_lru_pct=PERCENT and those of TLS (ssl_chain_cert=FILE) are known"
                     ));
                 }
             }

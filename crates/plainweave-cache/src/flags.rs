@@ -27,7 +27,7 @@ Environment:
   MEMCACHED_PORT_FILENAME    a file to write the TCP ports to that are listened on, as memcached does
 
 ",
-    plainweave_daemon::signals_help!("  HUP         reads the file of -Y again
+    plainweave_daemon::signals_help!("  HUP         reads the files of -Y and -Z again
   USR1        nothing: the cache has no logs to reopen"),
     "
 
@@ -92,6 +92,11 @@ pub(super) struct Listen {
     /// Unix socket; no TCP port then
     #[arg(short = 's', long, value_name = "FILE")]
     pub(super) unix_socket: Option<PathBuf>,
+
+    /// Speak TLS on TCP ports, by -o ssl_chain_cert=FILE,ssl_key=FILE; an address of -l may have
+    /// "notls:", "btls:" (no client certificates) or "mtls:" (client certificates) before it
+    #[arg(short = 'Z', long)]
+    pub(super) enable_ssl: bool,
 
     /// Access mask of the Unix socket, in octal
     #[arg(short = 'a', long, value_name = "MASK", default_value = "700", value_parser = octal)]
@@ -170,8 +175,10 @@ pub(super) struct Limits {
 
     /// Extended options, separated by commas: idle_timeout=SECONDS, maxconns_fast (refuse
     /// connections above the limit instead of letting them wait), hot_lru_pct=PERCENT (of -m for
-    /// items that nobody has asked for yet; 45 unless given); memcached's other options are
-    /// accepted, and reported as having no effect
+    /// items that nobody has asked for yet; 45 unless given); for -Z (files are PEM)
+    /// ssl_chain_cert=FILE, ssl_key=FILE (unless the former has it), ssl_ca_cert=FILE (of clients'
+    /// authorities), ssl_verify_mode=0 to 3 (2: clients need a certificate), ssl_min_version=3 (TLS
+    /// 1.3 only); memcached's other options are accepted, and reported as having no effect
     #[arg(short = 'o', long, value_name = "LIST")]
     extended: Vec<Extended>,
 }
@@ -327,9 +334,6 @@ pub(super) struct Absent {
     #[arg(short = 'C', long = "disable-cas", hide = true)]
     disable_cas: bool,
 
-    #[arg(short = 'Z', long = "enable-ssl", hide = true)]
-    enable_ssl: bool,
-
     #[arg(short = 'e', long = "memory-file", hide = true)]
     memory_file: Option<String>,
 }
@@ -353,10 +357,6 @@ impl Absent {
             (
                 self.disable_cas,
                 "-C is not here: items always have a CAS value",
-            ),
-            (
-                self.enable_ssl,
-                "-Z is not here: there is no TLS; put a TLS proxy such as stunnel before it",
             ),
             (
                 self.memory_file.is_some(),
@@ -476,7 +476,11 @@ mod tests {
             ),
             (11211, 64, 1 << 20)
         );
-        let settings = Settings::of(&flags, 1, &MemoryBound::new(None, &Config::default()));
+        let settings = Settings::of(
+            &flags,
+            1,
+            &MemoryBound::new(None, &Config::default(), false),
+        );
         assert_eq!(
             (settings.connections, flags.limits.max_reqs_per_event.get()),
             (1024, 20)
@@ -497,7 +501,7 @@ mod tests {
         for (flag, line) in [
             ("-d", "cache -d"),
             ("-k", "cache -m 64 -k"),
-            ("-Z", "cache -Z"),
+            ("-e", "cache -e /dev/shm/items"),
         ] {
             let remedy = parse(line).unwrap().absent.given().unwrap();
             assert!(

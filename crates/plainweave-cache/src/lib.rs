@@ -10,6 +10,7 @@
 
 mod access; // The flags that say who may use the cache, and in which language.
 mod admin; // What the admin address (`plainweave_daemon::admin`) shows of a cache.
+mod certificates; // What TLS is made from, and which listener has how much of it.
 mod clients; // The connections there are: how many, who, and what happens when there are too many.
 mod conn; // The life of a connection: read commands, execute, write replies.
 mod details; // `stats detail`: figures by key prefix, when they are switched on.
@@ -45,7 +46,13 @@ mod stats; // `stats`, in memcached's names.
 // (`plainweave_daemon::status`).
 mod status;
 pub mod store; // The store of the cache server.
+mod stream; // The stream of a connection: a socket, or TLS on one.
 mod tally; // Counters, written by one and read by all.
+#[cfg(feature = "tls")]
+mod tls; // TLS by memcached's options.
+#[cfg(not(feature = "tls"))]
+#[path = "tls_absent.rs"]
+mod tls;
 mod unread; // Sending replies, and what becomes of those that a client does not take.
 mod users; // Who may use the cache: names and passwords from a file (`-Y`).
 mod version; // What the cache says that it is.
@@ -108,7 +115,8 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
         .or(thread::available_parallelism().ok())
         .unwrap_or(NonZeroUsize::MIN);
     let config = store_config(flags, workers);
-    let memory = MemoryBound::new(MemoryLimit::choose(flags.limits.max_memory), &config);
+    let limit = MemoryLimit::choose(flags.limits.max_memory);
+    let memory = MemoryBound::new(limit, &config, flags.listen.enable_ssl);
     let mut settings = Settings::of(flags, workers.get(), &memory);
     // As whoever started this: the other server may be that user's.
     let replace = flags.replace.replace.as_deref();
@@ -124,7 +132,6 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     // As in memcached, before anything is opened: the files of -s and -P are the user's, and a port
     // below 1024 is out of reach.
     privileges::assume("plainweave cache", engine.user.as_deref(), &[])?;
-    let workers = Some(workers);
     let policy = engine.runtime.policy.as_deref();
     let stalls = engine.serving.report_stalls.then(Arc::<Stalls>::default);
     let mode = engine.mode();
@@ -132,7 +139,7 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     let traced = engine.serving.trace.is_some();
     let setup = Setup {
         name: "cache",
-        workers,
+        workers: Some(workers),
         io,
         policy,
         mode,
@@ -155,6 +162,7 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     show_details(&mut cache, flags.allowed.prefix_delimiter)?;
     cache.handling = runtimes.handling(hooks);
     let listeners = listen::all(&flags.listen, &mut inherited)?;
+    cache.tls = listeners.tls(&flags.limits.extended().certificates, workers)?;
     if let Some(bytes) = memory.socket_buffers {
         listeners.bound_buffers(bytes)?;
     }
@@ -228,6 +236,12 @@ fn store_config(flags: &Flags, workers: NonZeroUsize) -> store::Config {
 /// Says which of the flags are for memcached's sake alone.
 fn warn_of_meaningless(flags: &Flags) {
     let extended = flags.limits.extended();
+    if extended.certificates.is_given() && !flags.listen.enable_ssl {
+        say(
+            io::stderr(),
+            "plainweave cache: the options of TLS have no effect without -Z",
+        );
+    }
     for name in flags
         .meaningless
         .given()

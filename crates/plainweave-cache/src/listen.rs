@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 
@@ -10,7 +11,9 @@ use anyhow::{Context, anyhow, bail, ensure};
 use rustix::process::geteuid;
 use socket2::SockRef;
 
+use super::certificates::{Certificates, Security};
 use super::flags::Listen;
+use super::tls::Tls;
 use plainweave_daemon::console::say;
 use plainweave_daemon::listening;
 use plainweave_daemon::replace::Inherited;
@@ -20,7 +23,9 @@ use plainweave_daemon::socket_file::SocketFile;
 /// All that was asked for, open.
 #[derive(Debug)]
 pub(super) struct Listeners {
-    pub(super) tcp: Vec<TcpListener>,
+    pub(super) tcp: Vec<(TcpListener, Security)>,
+    /// Whether there is to be TLS.
+    secure: bool,
     pub(super) unix: Option<(UnixListener, SocketFile)>,
     pub(super) admin: Option<TcpListener>,
     /// Whether the admin address shows details to other machines, too.
@@ -32,14 +37,29 @@ impl Listeners {
     /// Returns a further descriptor of each.
     pub(super) fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
         let unix = self.unix.iter().map(|(listener, _)| listener.as_fd());
-        let tcp = self.tcp.iter().chain(&self.admin).map(AsFd::as_fd);
+        let tcp = self.tcp.iter().map(|(listener, _)| listener);
+        let tcp = tcp.chain(&self.admin).map(AsFd::as_fd);
         tcp.chain(unix).map(|fd| fd.try_clone_to_owned()).collect()
+    }
+
+    /// Reads what TLS is made from, if a listener is to speak it.
+    pub(super) fn tls(
+        &self,
+        certificates: &Certificates,
+        workers: NonZeroUsize,
+    ) -> anyhow::Result<Option<Tls>> {
+        let asked: Vec<_> = self.tcp.iter().map(|(_, security)| *security).collect();
+        let tls = self
+            .secure
+            .then(|| Tls::load(certificates, &asked, workers));
+        tls.transpose()
     }
 
     /// Bounds what the kernel holds for each TCP connection, which inherits it: this much each way,
     /// doubled.
     pub(super) fn bound_buffers(&self, bytes: usize) -> std::io::Result<()> {
-        self.tcp.iter().map(SockRef::from).try_for_each(|socket| {
+        self.tcp.iter().try_for_each(|(listener, _)| {
+            let socket = SockRef::from(listener);
             socket.set_send_buffer_size(bytes)?;
             socket.set_recv_buffer_size(bytes)
         })
@@ -49,10 +69,12 @@ impl Listeners {
 impl fmt::Display for Listeners {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("listening on")?;
-        for listener in &self.tcp {
-            listener
-                .local_addr()
-                .map_or(Ok(()), |address| write!(f, " {address}"))?;
+        for (listener, security) in &self.tcp {
+            let address = listener.local_addr().map_err(|_| fmt::Error)?;
+            match security {
+                Security::Plain => write!(f, " {address}")?,
+                _ => write!(f, " tls:{address}")?,
+            }
         }
 
         if let Some((_, file)) = &self.unix {
@@ -74,18 +96,30 @@ impl fmt::Display for Listeners {
 pub(super) fn all(flags: &Listen, inherited: &mut Inherited) -> anyhow::Result<Listeners> {
     let path = flags.unix_socket.clone();
     let port = u16::try_from(flags.port()).unwrap_or(0);
+    let usual = match flags.enable_ssl {
+        true => Security::Usual,
+        false => Security::Plain,
+    };
     let mut asked = Vec::new();
     if path.is_none() && flags.port() != 0 {
         for text in &flags.listen {
-            asked.append(&mut addresses(text, port)?);
+            let (security, text) = Security::split(text);
+            ensure!(
+                security.is_none() || flags.enable_ssl,
+                "-l {text}: a listener says how much TLS it has, but there is none (give -Z, too)"
+            );
+            let security = security.unwrap_or(usual);
+            let found = addresses(text, port)?.into_iter();
+            asked.extend(found.map(|address| (address, security)));
         }
     }
 
-    let with_admin: Vec<_> = asked.iter().copied().chain(flags.admin).collect();
+    let with_admin = asked.iter().map(|(address, _)| *address).chain(flags.admin);
+    let with_admin: Vec<_> = with_admin.collect();
     let managed = inherited.unasked(&with_admin, path.as_deref())?;
     ensure!(
-        managed.tls.is_empty(),
-        "the service manager has a socket for TLS, which the cache does not speak: rename it"
+        managed.tls.is_empty() || flags.enable_ssl,
+        "the service manager has a socket for TLS, which there is none on: give -Z, or rename it"
     );
     // A port alone is all addresses, of which the service manager may have chosen some.
     let is_managed = |address: &SocketAddr| flags.port.is_none() || address.port() == port;
@@ -93,7 +127,7 @@ pub(super) fn all(flags: &Listen, inherited: &mut Inherited) -> anyhow::Result<L
         && path.is_none()
         && managed.unix.is_none()
         && flags.port() != 0
-        && !managed.plain.iter().any(is_managed);
+        && !managed.plain.iter().chain(&managed.tls).any(is_managed);
 
     let path = path.as_ref().or(managed.unix.as_ref());
     let unix = path.map(|path| listening::open_unix(path, flags.unix_mask, "-s", inherited));
@@ -102,11 +136,14 @@ pub(super) fn all(flags: &Listen, inherited: &mut Inherited) -> anyhow::Result<L
         bind(address, flags.listen_backlog, only_v6, inherited)
     };
     let mut tcp = Vec::new();
-    for address in asked.iter().chain(&managed.plain) {
-        tcp.push(open(*address, address.is_ipv6())?);
+    let managed_tcp = managed.plain.iter().chain(&managed.tls);
+    asked.extend(managed_tcp.map(|address| (*address, usual)));
+    for (address, security) in asked {
+        tcp.push((open(address, address.is_ipv6())?, security));
     }
     if is_default {
-        tcp.append(&mut everywhere(port, &mut open)?);
+        let open = everywhere(port, &mut open)?;
+        tcp.extend(open.into_iter().map(|listener| (listener, usual)));
     }
     if tcp.is_empty() && unix.is_none() {
         bail!("there is nothing to listen on: give a port with -p or a Unix socket with -s");
@@ -116,6 +153,7 @@ pub(super) fn all(flags: &Listen, inherited: &mut Inherited) -> anyhow::Result<L
     let admin = admin.map(|address| open(address, false)).transpose()?;
     Ok(Listeners {
         tcp,
+        secure: flags.enable_ssl,
         unix,
         admin,
         details: flags.admin_details,
@@ -178,7 +216,7 @@ fn bind(
 
 /// Warns if the server runs as root and any client that reaches the machine may use it.
 pub(super) fn warn_of_root(listeners: &Listeners, asks_who: bool) {
-    let everywhere = listeners.tcp.iter().any(|listener| {
+    let everywhere = listeners.tcp.iter().any(|(listener, _)| {
         listener
             .local_addr()
             .is_ok_and(|address| address.ip().is_unspecified())

@@ -20,6 +20,10 @@ const CONNECTION: u64 = 12 * KIB;
 /// A turn in progress: 12 KiB of stack, 16 received, 68 of replies, 8 of counters, and what growing
 /// has left behind.
 const TURN: u64 = 112 * KIB;
+/// TLS takes 5 KiB of a connection, and 18 when a part of a record has come; and a turn...
+const TLS_CONNECTION: u64 = 24 * KIB;
+/// ...what is gathered for a record, and four of them to be sent.
+const TLS_TURN: u64 = 96 * KIB;
 /// Where sockets count, each of a connection's buffers in the kernel...
 const SOCKET: u64 = 128 * KIB;
 /// ...by `SO_SNDBUF` and `SO_RCVBUF`, which the kernel doubles.
@@ -42,7 +46,7 @@ pub(super) struct MemoryBound {
 }
 
 impl MemoryBound {
-    pub(super) fn new(limit: Option<MemoryLimit>, store: &Config) -> Self {
+    pub(super) fn new(limit: Option<MemoryLimit>, store: &Config, secure: bool) -> Self {
         let bytes = limit.as_ref().map_or(u64::MAX, |limit| limit.bytes);
         let counts_sockets = limit.as_ref().is_some_and(MemoryLimit::counts_sockets);
         let spare = SPARE.min(bytes / 16);
@@ -52,8 +56,10 @@ impl MemoryBound {
             .saturating_sub(spare);
         let budget = MemoryBudget::wanted(store.memory, store.item_max).min(count(rest / 2));
         let rest = rest.saturating_sub(held(budget));
-        let turn = TURN + if counts_sockets { 2 * SOCKET } else { 0 };
-        let connections = rest / 4 / CONNECTION;
+        let connection = CONNECTION + if secure { TLS_CONNECTION } else { 0 };
+        let turn = TURN + if secure { TLS_TURN } else { 0 };
+        let turn = turn + if counts_sockets { 2 * SOCKET } else { 0 };
+        let connections = rest / 4 / connection;
         let turns = rest / 4 * 3 / turn;
 
         Self {
@@ -109,7 +115,7 @@ mod tests {
         };
 
         (
-            MemoryBound::new(MemoryLimit::choose(Some(limit * MIB)), &store),
+            MemoryBound::new(MemoryLimit::choose(Some(limit * MIB)), &store, false),
             store,
         )
     }
@@ -162,7 +168,7 @@ mod tests {
                 .contains(" 3 served at a time in 64 MiB"),
             "no more than there are"
         );
-        let bound = MemoryBound::new(None, &store);
+        let bound = MemoryBound::new(None, &store, false);
 
         assert!(
             bound.connections > 1 << 40 && bound.turns > 1 << 40 && bound.warning(&store).is_none()

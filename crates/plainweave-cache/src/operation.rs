@@ -8,6 +8,7 @@ use plainweave::net;
 use plainweave::time::saturating_add;
 
 use super::admin::Shown;
+use super::certificates::Security;
 use super::listen::Listeners;
 use super::service::{Service, maintain};
 use super::shared::Cache;
@@ -88,19 +89,23 @@ impl Operation {
 
         let mut open = Vec::new();
         let mut handles = Vec::new();
-        for listener in listeners.tcp {
+        for (listener, security) in listeners.tcp {
             let listener = net::TcpListener::from_std(listener)?;
             handles.push(listener.try_clone()?);
-            open.push(Listening::tcp(listener, &listeners.sharing));
+            open.push((Listening::tcp(listener, &listeners.sharing), security));
         }
 
         let (unix, file) = listeners.unix.unzip();
         if let Some(unix) = unix {
             let unix = net::UnixListener::from_std(unix)?;
-            open.push(Listening::unix(unix, &listeners.sharing));
+            let unix = Listening::unix(unix, &listeners.sharing);
+            open.push((unix, Security::Plain));
         }
         let mut offer = begin(adopting(&service, &runtimes))?;
-        let start = || open.into_iter().try_for_each(|one| service.start(one));
+        let start = || {
+            let mut open = open.into_iter();
+            open.try_for_each(|(listener, security)| service.start(listener, security))
+        };
         runtimes.main.run(start)?;
         let cache = service.cache.clone();
         let watched = Arc::downgrade(&runtimes);
@@ -216,12 +221,19 @@ impl signals::Operated for Operated {
     }
 
     fn reload(&self) -> Option<String> {
-        let users = self.cache.users.as_ref()?;
-        Some(match users.reload() {
+        let users = self.cache.users.as_ref().map(|users| match users.reload() {
             Ok(1) => "one user may log in from now on".to_owned(),
             Ok(count) => format!("{count} users may log in from now on"),
             Err(error) => format!("{error:#}; the users stay as they were"),
-        })
+        });
+        let now = self.cache.clock.now();
+        let tls = self.cache.tls.as_ref().map(|tls| match tls.reload(now) {
+            Ok(()) => "the certificates are loaded again".to_owned(),
+            Err(error) => format!("{error:#}"),
+        });
+
+        let said: Vec<_> = users.into_iter().chain(tls).collect();
+        (!said.is_empty()).then(|| said.join("; "))
     }
 
     fn trace(&self) -> Option<&TraceFile> {

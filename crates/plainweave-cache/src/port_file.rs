@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::{env, fs, io};
 
+use super::certificates::Security;
 use plainweave_daemon::console::say;
 
 /// What names the file.
@@ -14,7 +15,7 @@ const VARIABLE: &str = "MEMCACHED_PORT_FILENAME";
 
 /// Writes the file, if one is asked for and there are ports. As there, a failure is reported and
 /// stops nothing.
-pub(super) fn write(listeners: &[TcpListener]) {
+pub(super) fn write(listeners: &[(TcpListener, Security)]) {
     let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty() && !listeners.is_empty())
     else {
         return;
@@ -33,7 +34,7 @@ pub(super) fn write(listeners: &[TcpListener]) {
     }
 }
 
-fn lines(listeners: &[TcpListener]) -> String {
+fn lines(listeners: &[(TcpListener, Security)]) -> String {
     let line = |address: std::net::SocketAddr| {
         let family = if address.is_ipv6() { "INET6" } else { "INET" };
         format!("TCP {family}: {}\n", address.port())
@@ -41,7 +42,7 @@ fn lines(listeners: &[TcpListener]) -> String {
 
     listeners
         .iter()
-        .filter_map(|listener| listener.local_addr().ok())
+        .filter_map(|(listener, _)| listener.local_addr().ok())
         .map(line)
         .collect()
 }

@@ -12,6 +12,7 @@ use plainweave_daemon::architecture::{Architecture, Loops};
 use plainweave_daemon::listening::Listening;
 use plainweave_daemon::sharing::Sharing;
 
+use super::certificates::Security;
 use super::operation::UNREAD;
 use super::service::{Service, maintain};
 use super::settings::Settings;
@@ -153,7 +154,7 @@ impl Server {
             ));
         }
 
-        self.service.start(listener)?;
+        self.service.start(listener, Security::Plain)?;
         let mut maintained = Ok(());
         self.maintained.call_once(|| {
             let cache = self.service.cache.clone();

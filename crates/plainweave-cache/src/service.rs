@@ -14,9 +14,12 @@ use plainweave::net::{self, TcpStream};
 use plainweave_serve::Accepting;
 use plainweave_serve::accept::{ConnectionPermit, Fault};
 
+use super::certificates::Security;
+use super::clients::Place;
 use super::conn::{Conn, Next};
 use super::dump;
 use super::shared::Cache;
+use super::stream::{Layered, Stream};
 use plainweave_daemon::architecture::{Architecture, Loops};
 use plainweave_daemon::door::Door;
 use plainweave_daemon::listening::Listening;
@@ -42,7 +45,7 @@ impl Service {
     /// Has a listener's connections accepted and served, beside the caller.
     ///
     /// Context: a fiber of the runtime that accepts.
-    pub(super) fn start(&self, listener: Listening) -> io::Result<()> {
+    pub(super) fn start(&self, listener: Listening, security: Security) -> io::Result<()> {
         let cache = self.cache.clone();
         // Any other would be 0 or less, which the kernel takes for few.
         let backlog = u32::try_from(cache.settings.backlog).unwrap_or(0);
@@ -58,7 +61,7 @@ impl Service {
         )?;
         let stopping = move || cache.is_stopping();
         let service = self.clone();
-        let serve = move |stream, permit| service.serve(stream, permit);
+        let serve = move |stream, permit| service.serve(stream, permit, security);
 
         if let Architecture::Acceptors(number) = self.architecture {
             accepting.start_in_turn(number, stopping, serve)
@@ -68,8 +71,8 @@ impl Service {
     }
 
     /// Serves a new connection: to its end, or until it can wait without the caller.
-    fn serve(&self, stream: TcpStream, permit: ConnectionPermit) {
-        let Some(mut conn) = self.enter(stream, permit) else {
+    fn serve(&self, stream: TcpStream, permit: ConnectionPermit, security: Security) {
+        let Some(mut conn) = self.enter(stream, permit, security) else {
             return;
         };
 
@@ -91,17 +94,25 @@ impl Service {
         let Ok(stream) = stream else { return };
         let service = self.clone();
         let permit = self.cache.connection_limit.adopt();
-        self.loops.deal(move || service.serve(stream, permit));
+        self.loops
+            .deal(move || service.serve(stream, permit, Security::Plain));
     }
 
     /// Lets a new connection in, or tells it that there are too many.
-    fn enter(&self, mut stream: TcpStream, permit: ConnectionPermit) -> Option<Conn> {
+    fn enter(
+        &self,
+        mut stream: TcpStream,
+        permit: ConnectionPermit,
+        security: Security,
+    ) -> Option<Conn> {
         let cache = &self.cache;
         if cache.settings.maxconns_fast && cache.connections() > cache.settings.connections {
             cache.clients.rejected.fetch_add(1, Relaxed);
-            let _ = stream
-                .set_write_timeout(Some(REFUSAL_WAIT))
-                .and_then(|()| stream.write_all(TOO_MANY));
+            if security == Security::Plain {
+                let _ = stream
+                    .set_write_timeout(Some(REFUSAL_WAIT))
+                    .and_then(|()| stream.write_all(TOO_MANY));
+            }
             return None;
         }
 
@@ -109,22 +120,53 @@ impl Service {
         let _ = stream.set_read_timeout(cache.settings.idle_timeout);
         let now = cache.clock.now().0;
         let place = cache.clients.enter(&stream, permit, now).ok()?;
+        let stream = match security {
+            Security::Plain => Stream::Plain(stream),
+            _ => Stream::Layered(self.secure(stream, &place, security)?),
+        };
         let conn = Conn::new(stream, place);
         cache.opened(&conn);
 
         Some(conn)
     }
 
+    /// Has a new connection speak TLS; waits for the handshake.
+    fn secure(
+        &self,
+        stream: TcpStream,
+        place: &Place,
+        security: Security,
+    ) -> Option<Box<dyn Layered>> {
+        let cache = &self.cache;
+        let tls = cache.tls.as_ref()?;
+        let accepted = tls.accept(stream, security).and_then(|mut stream| {
+            let timeout = cache.settings.idle_timeout.unwrap_or(Duration::MAX);
+            let set = stream.bound_writes(cache.settings.write_timeout);
+            let set = set.and_then(|()| stream.bound_reads(timeout));
+            set.map_err(|error| error.to_string())?;
+            Ok(stream)
+        });
+
+        if let Err(error) = &accepted
+            && cache.verbosity() >= 2
+        {
+            let client = &place.client;
+            let peer = client.peer_address();
+            cache.tell(&format!("connection {} from {peer}: {error}", client.id));
+        }
+        accepted.ok()
+    }
+
     /// A fiber for life.
     fn live(&self, mut conn: Conn) {
         loop {
-            match conn.stream.wait_readable() {
+            match conn.stream.wait_readable(self.cache.settings.idle_timeout) {
                 Ok(()) => {}
                 Err(error) => return self.silent(&mut conn, &error),
             }
 
             if !self.turn(&mut conn) {
-                return self.cache.closed(&conn);
+                return self.cache.closed(&mut conn);
             }
         }
     }
@@ -151,13 +193,15 @@ impl Service {
     fn bequeath(&self, conn: &mut Conn) {
         if let Some(heir) = self.cache.heir.get() {
             while !conn.is_between_commands() {
-                if conn.stream.wait_readable().is_err() || !self.turn(conn) {
+                let limit = self.cache.settings.idle_timeout;
+                if conn.stream.wait_readable(limit).is_err() || !self.turn(conn) {
                     return self.cache.closed(conn);
                 }
             }
-            // If it is not taken, it ends, too; and a user, who would have to log in again, does.
-            if !conn.is_known() {
-                let _ = heir.give(conn.stream.as_fd());
+            // If it is not taken, it ends, too; and so does a user, who would have to log in again,
+            // and a session of TLS, whose keys are here.
+            if let Some(stream) = conn.stream.plain().filter(|_| !conn.is_known()) {
+                let _ = heir.give(stream.as_fd());
             }
         }
         self.cache.closed(conn);
@@ -173,6 +217,15 @@ impl Service {
 
     /// Returns whether the connection goes on.
     fn turn(&self, conn: &mut Conn) -> bool {
+        loop {
+            let goes_on = self.turn_once(conn);
+            if !goes_on || !conn.is_unanswered() {
+                return goes_on;
+            }
+        }
+    }
+
+    fn turn_once(&self, conn: &mut Conn) -> bool {
         let cache = &self.cache;
         match cache.turn(conn) {
             // With another server to go on, it ends as its next wait does.
@@ -183,17 +236,39 @@ impl Service {
                 sent.is_ok() && !cache.is_stopping()
             }
             Next::Watch(kinds) => {
-                if let Ok(stream) = conn.stream.try_clone() {
-                    // A watcher is silent, but not idle.
-                    let _ = stream.set_read_timeout(None);
-                    cache.watchers.watch(kinds, stream);
+                // A watcher is silent, but not idle.
+                if let Ok(reader) = conn.place.client.handle() {
+                    cache.watchers.watch(kinds, &mut conn.stream, reader);
                 }
                 false
+            }
+            Next::RefreshCertificates => {
+                let answer = self.refresh_certificates();
+                let sent = conn.stream.write_all(answer);
+                let sent = sent.and_then(|()| conn.stream.flush());
+                sent.is_ok() && !cache.is_stopping()
             }
             Next::Stop => {
                 cache.ask_to_stop();
                 false
             }
+        }
+    }
+
+    /// Reads the files of TLS again. Returns the answer to who has asked for it: the files' names
+    /// are none of its business.
+    fn refresh_certificates(&self) -> &'static [u8] {
+        let cache = self.cache.clone();
+        let now = cache.clock.now();
+        let reload = move || cache.tls.as_ref().map(|tls| tls.reload(now));
+        let reloaded = plainweave::blocking(reload).ok().flatten();
+        match reloaded {
+            Some(Ok(())) => b"OK\r\n",
+            Some(Err(error)) => {
+                self.cache.tell(&format!("{error:#}"));
+                b"SERVER_ERROR the certificates stay as they were; the log says why\r\n"
+            }
+            None => b"SERVER_ERROR the certificates cannot be read at the moment\r\n",
         }
     }
 }

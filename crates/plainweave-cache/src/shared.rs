@@ -9,7 +9,7 @@ use plainweave_serve::Listeners;
 use plainweave_serve::accept::{ConnectionLimit, Fault};
 
 use super::settings::Settings;
-use super::{clients, details, hotkeys, memory_budget, pinned, scratch, store, users, watch};
+use super::{clients, details, hotkeys, memory_budget, pinned, scratch, store, tls, users, watch};
 use plainweave_daemon::architecture::Handling;
 use plainweave_daemon::console::say;
 use plainweave_daemon::replace::Heir;
@@ -26,6 +26,8 @@ pub(crate) struct Cache {
     pub(crate) watchers: Arc<watch::Watchers>,
     /// Who may use it; none: everybody.
     pub(crate) users: Option<users::Users>,
+    /// What those listeners speak that are to be secure.
+    pub(crate) tls: Option<tls::Tls>,
     pub(crate) clients: Arc<clients::Clients>,
     pub(crate) connection_limit: Arc<ConnectionLimit>,
     pub(crate) listeners: Arc<Listeners>,
@@ -71,6 +73,7 @@ impl Cache {
             details: details::Details::new(b':', false),
             watchers,
             users: None,
+            tls: None,
             clients: Arc::default(),
             connection_limit: ConnectionLimit::new(most, 0),
             listeners: Arc::default(),

@@ -2,6 +2,7 @@
 //! docs/cache-compat.md has the list.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::number;
@@ -10,6 +11,7 @@ use super::reply::Replies;
 use super::shared::Cache;
 use super::store::{CLASSES, Record, Time, class_size};
 use super::tally::{KINDS, NAMES};
+use super::tls::Tls;
 use super::version::VERSION;
 use super::watch::Escaped;
 
@@ -119,6 +121,14 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     list.add("evictions", stored.evictions);
     list.add("reclaimed", stored.reclaimed);
     list.add("crawler_reclaimed", stored.crawler_reclaimed);
+    if let Some(tls) = &cache.tls {
+        let [completed, resumed, failed] = tls.handshakes();
+        list.add("ssl_handshakes", completed);
+        list.add("ssl_new_sessions", completed - resumed);
+        list.add("ssl_handshake_errors", failed);
+        let since = cache.clock.now().since(tls.refreshed());
+        list.add("time_since_server_cert_refresh", since);
+    }
 }
 
 /// User and system time of the process, from the kernel's counters of hundredths of seconds.
@@ -179,6 +189,26 @@ fn settings(cache: &Cache, list: &mut List<'_>) {
         settings.idle_timeout.map_or(0, |time| time.as_secs()),
     );
     list.add("write_timeout", settings.write_timeout.as_secs());
+    secured(cache.tls.as_ref(), list);
+}
+
+fn secured(tls: Option<&Tls>, list: &mut List<'_>) {
+    let certificates = tls.map(|tls| tls.certificates().clone());
+    let certificates = certificates.unwrap_or_default();
+    let file = |file: Option<PathBuf>| match file {
+        Some(file) => file.display().to_string(),
+        None => "NULL".to_owned(),
+    };
+    let oldest = if certificates.only_tls13() { 3 } else { 2 };
+    list.add("ssl_enabled", if tls.is_some() { "yes" } else { "no" });
+    list.add("ssl_verify_mode", certificates.mode.unwrap_or(0));
+    list.add("ssl_chain_cert", file(certificates.chain));
+    list.add("ssl_key", file(certificates.key));
+    list.add("ssl_ca_cert", file(certificates.authorities));
+    list.add("ssl_keyformat", 1);
+    list.add("ssl_session_cache", "yes");
+    list.add("ssl_kernel_tls", "no");
+    list.add("ssl_min_version", format_args!("tlsv1.{oldest}"));
 }
 
 /// By size, for there are no slab classes: class `n` holds items of up to `stats slabs`'

@@ -25,6 +25,7 @@ use super::clients::Client;
 use super::pinned::Pins;
 use super::reply::Replies;
 use super::shared::Cache;
+use super::stream::{Layered, Stream};
 
 /// The most that the kernel takes in one call.
 const PIECES: usize = 1024;
@@ -37,12 +38,18 @@ const PIECES: usize = 1024;
 /// unread.
 pub(super) fn send(
     cache: &Cache,
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     client: &Client,
     out: &mut Replies,
 ) -> io::Result<()> {
-    let sent = send_some(stream, out)?;
-    if sent == out.len() {
+    let (sent, is_over) = match stream {
+        Stream::Plain(stream) => {
+            let sent = send_some(stream, out)?;
+            (sent, sent == out.len())
+        }
+        Stream::Layered(stream) => take_some(&mut **stream, out)?,
+    };
+    if is_over {
         return Ok(());
     }
     let (_held, sent) = hold(cache, client, out, sent)?;
@@ -75,6 +82,32 @@ fn send_some(stream: &TcpStream, out: &Replies) -> io::Result<usize> {
     }
 
     Ok(sent)
+}
+
+/// Has a stream take what it can at once. Says how much of `out` that is, and whether all has left.
+fn take_some(stream: &mut dyn Layered, out: &Replies) -> io::Result<(usize, bool)> {
+    let stream = stream.without_waiting()?;
+    let mut pieces = out.pieces();
+    let mut pieces = &mut pieces[..];
+    let mut taken = 0;
+    let mut is_full = false;
+
+    while !pieces.is_empty() && !is_full {
+        match stream.try_write_vectored(pieces) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(len) => {
+                taken += len;
+                IoSlice::advance_slices(&mut pieces, len);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => is_full = true,
+            Err(error) => return Err(error),
+        }
+    }
+    match stream.push() {
+        Ok(()) => Ok((taken, !is_full)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok((taken, false)),
+        Err(error) => Err(error),
+    }
 }
 
 /// No room is no error; nor is a signal, after which the rest is sent in another way.
@@ -124,17 +157,13 @@ fn hold(
 }
 
 /// Sends what follows the first `sent` bytes.
-fn send_rest(
-    stream: &mut TcpStream,
-    client: &Client,
-    out: &Replies,
-    sent: usize,
-) -> io::Result<()> {
+fn send_rest(stream: &mut Stream, client: &Client, out: &Replies, sent: usize) -> io::Result<()> {
     let mut left = out.len() - sent;
     let mut pieces = out.pieces();
     let mut pieces = &mut pieces[..];
     IoSlice::advance_slices(&mut pieces, sent);
 
+    client.unread.store(left.max(1), Relaxed);
     while !pieces.is_empty() {
         client.unread.store(left, Relaxed);
         match stream.write_vectored(pieces) {
@@ -148,5 +177,6 @@ fn send_rest(
         }
     }
 
-    Ok(())
+    // What a layer has taken and still holds.
+    stream.flush()
 }

@@ -4,7 +4,7 @@
 //! loses events rather than delay commands; it is notified how many were lost.
 
 use std::fmt::Write as _;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,6 +14,7 @@ use plainweave::net::TcpStream;
 
 use super::proto::Verb;
 use super::store::{Record, Stored, Time};
+use super::stream::Stream;
 
 /// Bits of the kinds of events, in the order of `WATCHES`.
 const EVICTIONS: u16 = 1 << 0;
@@ -120,7 +121,8 @@ impl Watchers {
     }
 
     /// Sends events of these kinds until the client leaves or the server stops.
-    pub(crate) fn watch(&self, kinds: u16, mut stream: TcpStream) {
+    /// `reader`: the socket below.
+    pub(crate) fn watch(&self, kinds: u16, stream: &mut Stream, reader: TcpStream) {
         let fiber = plainweave::current();
         let watcher = Arc::new(Watcher {
             kinds,
@@ -130,21 +132,22 @@ impl Watchers {
         });
 
         if self.lock().len() >= WATCHERS {
-            let _ = stream.write_all(b"WATCHER_TOO_MANY log watcher limit reached\r\n");
+            let _ = say(stream, b"WATCHER_TOO_MANY log watcher limit reached\r\n");
             return;
         }
 
         self.change(|list| list.push(watcher.clone()));
-        if let Ok(reader) = stream.try_clone() {
+        if let Ok(reader) = reader.try_clone() {
             let watcher = watcher.clone();
             plainweave::spawn(move || until_gone(reader, &watcher));
         }
 
-        if stream.write_all(b"OK\r\n").is_ok() {
-            watcher.serve(&mut stream);
+        if say(stream, b"OK\r\n").is_ok() {
+            watcher.serve(stream);
         }
         self.change(|list| list.retain(|other| !Arc::ptr_eq(other, &watcher)));
-        let _ = stream.shutdown(std::net::Shutdown::Both);
+        stream.end();
+        let _ = reader.shutdown(std::net::Shutdown::Both);
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Watcher>>)) {
@@ -162,14 +165,14 @@ impl Watchers {
 }
 
 impl Watcher {
-    fn serve(&self, stream: &mut TcpStream) {
+    fn serve(&self, stream: &mut Stream) {
         while !self.gone.load(Relaxed) {
             let lines =
                 std::mem::take(&mut *self.buffer.lock().unwrap_or_else(PoisonError::into_inner));
             let done = if lines.is_empty() {
                 plainweave::park()
             } else {
-                stream.write_all(&lines)
+                say(stream, &lines)
             };
 
             if done.is_err() {
@@ -179,7 +182,13 @@ impl Watcher {
     }
 }
 
-/// Reads what the client sends, which means nothing any more, until it leaves.
+fn say(stream: &mut Stream, lines: &[u8]) -> io::Result<()> {
+    stream.write_all(lines)?;
+    stream.flush()
+}
+
+/// Reads what the client sends, which means nothing any more, until it leaves. Over TLS it is not
+/// decrypted.
 fn until_gone(mut stream: TcpStream, watcher: &Watcher) {
     while let Ok(1..) = stream.read(&mut [0; 512]) {}
     watcher.gone.store(true, Relaxed);

@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -23,9 +23,11 @@ use super::files::Files;
 use super::flags::{CacheFlags, Dialect};
 use super::popularity::{Picker, Popularity};
 use super::reply::{self, Commands, Expected, Part};
-use super::socket::{Place, Socket};
+use super::socket::Place;
+use super::stream::Stream;
 use super::tally::{Failure, Opening};
-use super::target::{self, Target};
+use super::target::Target;
+use super::tls::{self, Tls};
 
 /// memcached's longest key.
 const KEY: usize = 250;
@@ -56,6 +58,8 @@ pub(super) struct Cache {
     load: Option<Duration>,
     /// The values are somebody else's.
     any_size: bool,
+    /// With the name of each server.
+    tls: Option<(Tls, Vec<String>)>,
     /// The first error that a server has answered with.
     said: OnceLock<String>,
 }
@@ -75,7 +79,12 @@ impl Cache {
             .servers
             .iter()
             .map(|server| Target::named(server, Some(PORT)))
-            .collect::<anyhow::Result<_>>()?;
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let hosts: Vec<_> = targets.iter().map(|target| target.host.clone()).collect();
+        if flags.tls {
+            hosts.iter().try_for_each(|host| tls::check_host(host))?;
+        }
+        let tls = Tls::new(&flags.trust, files, flags.tls, None)?;
         let (text, keys) = match &flags.keys_from {
             Some(file) => keys_of(file, &files.read(file)?, flags)?,
             None => numbered(flags)?,
@@ -96,6 +105,7 @@ impl Cache {
             zipf: Some(flags.zipf.unwrap_or(0.0)),
             load: (!flags.no_load).then_some(flags.common.timeout),
             any_size: flags.no_load && flags.keys_from.is_some(),
+            tls: tls.map(|tls| (tls, hosts)),
             said: OnceLock::new(),
         };
 
@@ -193,7 +203,7 @@ impl Cache {
             first += count;
         }
         // One write for all: a pipeline, not a request at a time.
-        stream.write_all(out).map_err(Broken::before)?;
+        stream.send(out).map_err(Broken::before)?;
         let mut input = Input {
             stream,
             buffer,
@@ -283,7 +293,7 @@ impl Cache {
 
 /// What has come of the replies.
 struct Input<'a> {
-    stream: &'a mut Socket,
+    stream: &'a mut Stream,
     buffer: &'a mut Vec<u8>,
     /// What is filled and not yet used.
     start: usize,
@@ -421,7 +431,7 @@ struct Asked {
 /// A connection, what was asked on it, and the buffers for that.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: Socket,
+    stream: Stream,
     asked: Vec<Asked>,
     /// The keys of all that was asked, one request's behind the other's.
     numbers: Vec<usize>,
@@ -445,8 +455,9 @@ impl Protocol for Cache {
         let Some(timeout) = self.load else {
             return Ok(());
         };
-        for address in addresses {
-            let mut connection = time::with_timeout(timeout, || self.connect(0, address))?.0;
+        for (server, address) in addresses.iter().enumerate() {
+            let connect = || self.connect(server, address);
+            let mut connection = time::with_timeout(timeout, connect)?.0;
             // Every `workers`th key, so that the shares of all workers are every key, once.
             let mut numbers = (worker..self.keys.len()).step_by(workers).peekable();
             while numbers.peek().is_some() {
@@ -475,8 +486,10 @@ impl Protocol for Cache {
         self.said.get().map(String::as_str)
     }
 
-    fn connect(&self, _server: usize, address: &Place) -> Result<(Connection, Opening), Failure> {
-        let (stream, connect) = target::connect(address)?;
+    fn connect(&self, server: usize, address: &Place) -> Result<(Connection, Opening), Failure> {
+        let tls = self.tls.as_ref();
+        let tls = tls.map(|(tls, hosts)| (tls, hosts[server].as_str()));
+        let (stream, opening) = Stream::open(address, tls)?;
         let asked = Vec::new();
         let numbers = Vec::new();
         let out = Vec::new();
@@ -489,10 +502,7 @@ impl Protocol for Cache {
                 out,
                 buffer,
             },
-            Opening {
-                connect,
-                handshake: None,
-            },
+            opening,
         ))
     }
 

@@ -49,6 +49,7 @@ Examples:
   plainweave load cache 127.0.0.1:11211                                   10,000 keys of 30 bytes, values of 200
   plainweave load cache host:11211 --rate 50000 --arrivals poisson --set-ratio 0.03 --connections 1000
   plainweave load cache host --keys 100000 --key-size fb_key --value-size fb_value --arrivals fb_ia --rate 20000
+  plainweave load cache --tls --ca ca.pem host:11211                      over TLS
 
 A distribution is written as mutilate does: fixed:N (or N), uniform:MAX, normal:MEAN,SD, exponential:RATE,
 pareto:LOC,SCALE,SHAPE, gev:LOC,SCALE,SHAPE, weibull:SCALE,SHAPE, or one of the fits fb_key, fb_value and fb_ia.
@@ -291,6 +292,13 @@ pub(super) struct CacheFlags {
     /// Leave out the load phase, which stores all keys before the load
     #[arg(long, help_heading = "What to ask for")]
     pub(super) no_load: bool,
+
+    /// Speak TLS; servers' certificates are checked
+    #[arg(long, help_heading = "TLS")]
+    pub(super) tls: bool,
+
+    #[command(flatten)]
+    pub(super) trust: TlsFlags,
 
     #[command(flatten)]
     pub(super) common: Common,

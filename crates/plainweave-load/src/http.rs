@@ -2,11 +2,10 @@
 //! without; answers checked to their last byte.
 
 use std::cell::RefCell;
-use std::io::{self, Read, Write};
+use std::io;
 use std::time::Duration;
 
 use anyhow::ensure;
-use plainweave::time;
 
 use super::data;
 use super::engine::{Broken, Next, Protocol, Reply};
@@ -17,10 +16,11 @@ use super::redirect;
 use super::request::{Request, Writer};
 use super::response::{self, Body, Head};
 use super::session_log;
-use super::socket::{Place, Socket};
-use super::tally::{Failure, Handshake, Opening};
+use super::socket::Place;
+use super::stream::Stream;
+use super::tally::{Failure, Opening};
 use super::target::{self, Target, Via};
-use super::tls::{self, Session, Tls};
+use super::tls::{self, Tls};
 
 /// A connection's buffer at first.
 const BUFFER: usize = 4096;
@@ -106,7 +106,7 @@ impl Http {
             // an error of usage, not a failure of every request.
             .try_for_each(|target| tls::check_host(&target.host))?;
         let protocol = if flags.http2 { "h2" } else { "http/1.1" };
-        client.tls = Tls::new(&flags.tls, files, by_tls.next().is_some(), protocol)?;
+        client.tls = Tls::new(&flags.tls, files, by_tls.next().is_some(), Some(protocol))?;
         client.targets.clone_from(&targets);
 
         Ok((targets, client))
@@ -207,22 +207,9 @@ impl Http {
         server: usize,
         address: &Place,
     ) -> Result<(Stream, Opening), Failure> {
-        let (stream, connect) = target::connect(address)?;
-        let (stream, handshake) = match &self.tls {
-            Some(tls) if self.targets[server].secure => {
-                let began = time::now();
-                let (session, resumed) = tls.connect(&self.targets[server].host, stream)?;
-                (
-                    Stream::Tls(session),
-                    Some(Handshake {
-                        took: target::since(began),
-                        resumed,
-                    }),
-                )
-            }
-            _ => (Stream::Plain(stream), None),
-        };
-        Ok((stream, Opening { connect, handshake }))
+        let target = &self.targets[server];
+        let tls = self.tls.as_ref().filter(|_| target.secure);
+        Stream::open(address, tls.map(|tls| (tls, target.host.as_str())))
     }
 }
 
@@ -242,30 +229,6 @@ pub(super) struct Connection {
     stream: Stream,
     buffer: Vec<u8>,
     filled: usize,
-}
-
-/// What its bytes go through.
-#[derive(Debug)]
-pub(super) enum Stream {
-    Plain(Socket),
-    Tls(Session),
-}
-
-impl Stream {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Plain(stream) => stream.read(into),
-            Stream::Tls(session) => session.read(into),
-        }
-    }
-
-    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Stream::Plain(stream) => stream.write_all(bytes),
-            // It reports a failure of the socket when all is to leave.
-            Stream::Tls(session) => session.write_all(bytes).and_then(|()| session.flush()),
-        }
-    }
 }
 
 impl Protocol for Http {

@@ -61,6 +61,7 @@ mod session_log; // Session logs: what one client asks for, visit by visit.
 mod sessions; // `plainweave load sessions`: draws session logs from distributions and a seed.
 mod socket; // A connection of either family.
 mod steps; // The result of several runs: a row each.
+mod stream; // What the bytes of a connection go through: a socket, or TLS on it.
 mod summary; // The figures of a run, by name, and what they say of the client itself.
 mod sweep; // Several runs, one after the other.
 mod tally; // What came of the requests: counts, a histogram of latencies, failures by kind.

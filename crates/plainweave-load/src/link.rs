@@ -23,8 +23,8 @@ use plainweave::{Fiber, block_on, spawn_local};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::engine::Broken;
-use super::http::Stream;
 use super::socket::Socket;
+use super::stream::Stream;
 use super::tally::Failure;
 use super::tls::Records;
 

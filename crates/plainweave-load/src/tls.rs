@@ -1,4 +1,4 @@
-//! TLS for `load http`, by rustls: what is trusted, handshakes, and why they fail.
+//! TLS, by rustls: what is trusted, handshakes, and why they fail.
 //!
 //! rustls's own buffered stream serves here: unlike a server, a load generator has few idle
 //! connections to keep small. A fiber that reads or writes suspends within it, and deadlines end it
@@ -47,8 +47,8 @@ pub(super) struct TlsFlags {
 #[derive(Debug)]
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
-    /// What is spoken, by its name for ALPN.
-    protocol: &'static str,
+    /// What is spoken, by its name for ALPN, if it has one.
+    protocol: Option<&'static str>,
 }
 
 impl Tls {
@@ -57,12 +57,13 @@ impl Tls {
         flags: &TlsFlags,
         files: &Files,
         secure: bool,
-        protocol: &'static str,
+        protocol: Option<&'static str>,
     ) -> anyhow::Result<Option<Self>> {
         let given = flags.ca.is_some() || flags.insecure || flags.no_resumption;
         ensure!(
             secure || !given,
-            "--ca, --insecure and --no-resumption are of https://, and no URL begins with that"
+            "--ca, --insecure and --no-resumption are of TLS, and nothing asks for that (a URL of \
+             https://, or --tls for a cache)"
         );
         if !secure {
             return Ok(None);
@@ -86,7 +87,10 @@ impl Tls {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Verifier { trust, provider }));
         let mut config = builder.with_no_client_auth();
-        config.alpn_protocols = vec![protocol.into()];
+        config.alpn_protocols = protocol
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
         if flags.no_resumption {
             config.resumption = Resumption::disabled();
         }
@@ -118,7 +122,10 @@ impl Tls {
         }
         // A server that knows no ALPN speaks what it always has.
         let agreed = rustls.alpn_protocol().unwrap_or(b"http/1.1");
-        if agreed != self.protocol.as_bytes() {
+        if self
+            .protocol
+            .is_some_and(|protocol| agreed != protocol.as_bytes())
+        {
             return Err(Failure::NoAlpn);
         }
         let resumed = rustls.handshake_kind() == Some(HandshakeKind::Resumed);
@@ -130,7 +137,7 @@ impl Tls {
 pub(super) fn check_host(host: &str) -> anyhow::Result<()> {
     let name = ServerName::try_from(host);
     name.map(drop)
-        .with_context(|| format!("https://{host}: no certificate can be for this name"))
+        .with_context(|| format!("{host}: no certificate can be for this name"))
 }
 
 /// Returns the authorities that are trusted, and the certificates of a file that are, too.

@@ -22,11 +22,11 @@ impl Tls {
         _flags: &TlsFlags,
         _files: &Files,
         secure: bool,
-        _protocol: &'static str,
+        _protocol: Option<&'static str>,
     ) -> anyhow::Result<Option<Self>> {
         if secure {
             bail!(
-                "https:// needs TLS, and this program was built without it (build it with the feature tls)"
+                "https:// and --tls need TLS, and this program has it not (build it with the feature tls)"
             );
         }
         Ok(None)

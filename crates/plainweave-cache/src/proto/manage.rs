@@ -28,6 +28,8 @@ pub(crate) enum Manage<'a> {
     },
     /// Reclaim what has expired, soon.
     Crawl,
+    /// Read the files of TLS again.
+    RefreshCertificates,
     /// List all items, in this way, of these classes.
     List(Listing, &'a [u8]),
     /// Send events of these kinds: bits of [`WATCHES`]' order; `None` if one of them is unknown.
@@ -94,7 +96,7 @@ pub(super) fn parse<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
             kinds: watch(tokens),
             quiet,
         }),
-        b"refresh_certs" => Err(Reject::of("Error TLS not enabled")),
+        b"refresh_certs" => Ok(Manage::RefreshCertificates),
         name => Err(unknown(name, tokens.last())),
     }
 }

@@ -581,7 +581,7 @@ fn what_cannot_be_trusted_is_wrong_usage() {
         ),
         (
             &["http", "http://h/", "--insecure"],
-            "no URL begins with that",
+            "nothing asks for that",
         ),
         (
             &["http", "https://h/", "--insecure", "--ca", &key],

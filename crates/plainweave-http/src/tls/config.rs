@@ -6,12 +6,12 @@ use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 use std::time::SystemTime;
 
-use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::server::{
     NoServerSessionStorage, ProducesTickets, ServerSessionMemoryCache, StoresServerSessions,
     WebPkiClientVerifier,
 };
+use rustls::{ServerConfig, version};
 
 use super::certificates::{Certificates, Resolver, load_authorities};
 use super::error::{Error, Kind};
@@ -34,6 +34,8 @@ pub struct Config {
     pairs: Vec<(PathBuf, PathBuf)>,
     alpn: Vec<Vec<u8>>,
     clients: Clients,
+    /// TLS 1.2 is spoken, too.
+    speaks_older: bool,
     pub(super) handshakes: usize,
 }
 
@@ -57,6 +59,7 @@ impl Config {
             pairs: Vec::new(),
             alpn,
             clients: Clients::Nothing,
+            speaks_older: true,
             handshakes,
         }
         .with_certificate(chain, key)
@@ -105,6 +108,14 @@ impl Config {
                 authorities: authorities.as_ref().to_owned(),
                 required: true,
             },
+            ..self
+        }
+    }
+
+    /// Refuses clients that speak TLS 1.2 alone.
+    pub fn with_tls13_only(self) -> Self {
+        Self {
+            speaks_older: false,
             ..self
         }
     }
@@ -188,8 +199,13 @@ impl Loaded {
             (Some(earlier), Clients::Nothing) => earlier.resumption.clone(),
             (None, Clients::Nothing) => Some(Resumption::new()?),
         };
+        let versions: &[_] = if config.speaks_older {
+            &[&version::TLS13, &version::TLS12]
+        } else {
+            &[&version::TLS13]
+        };
         let builder =
-            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+            ServerConfig::builder_with_provider(provider).with_protocol_versions(versions);
         let unusable =
             |error| Error::new(Kind::Config, "TLS 1.2 and 1.3 are not available").because(error);
         let builder = builder

@@ -1,7 +1,7 @@
 //! TLS without waiting, for HTTP/2: the same engine, with calls to the stream below that do not
 //! wait either.
 
-use std::io;
+use std::io::{self, IoSlice};
 
 use super::engine::Engine;
 use super::stream::{TlsStream, broken, decrypted};
@@ -27,18 +27,20 @@ impl<S: Transport> NonBlocking for TlsStream<S> {
     }
 
     fn try_write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.try_write_vectored(&[IoSlice::new(buf)])
+    }
+
+    fn try_write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let (stream, engine, _) = self.opened()?;
         if engine.has_ended() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         // What an earlier call has taken, or an answer to a key update.
         send_now(stream, engine)?;
-        if buf.is_empty() {
+        if bufs.iter().all(|buf| buf.is_empty()) {
             return Ok(0);
         }
-        let taken = engine
-            .encrypt(&[io::IoSlice::new(buf)])
-            .map_err(|error| broken(&error))?;
+        let taken = engine.encrypt(bufs).map_err(|error| broken(&error))?;
 
         // The records cannot be taken back: an error is for the next call, which meets it again.
         let _ = send_now(stream, engine);

@@ -3,7 +3,7 @@
 //! peer and for its handlers.
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::Wake;
@@ -31,6 +31,15 @@ pub trait NonBlocking {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`]: there is no room. Any other is the stream's.
     fn try_write(&mut self, buf: &[u8]) -> io::Result<usize>;
+
+    /// Does the same for several buffers; the default writes the first that is not empty.
+    ///
+    /// # Errors
+    /// As for [`NonBlocking::try_write`].
+    fn try_write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let first = bufs.iter().find(|buf| !buf.is_empty());
+        first.map_or(Ok(0), |buf| self.try_write(buf))
+    }
 
     /// Sends what `try_write` has taken and the stream still holds, as TLS may.
     ///

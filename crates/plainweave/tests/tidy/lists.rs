@@ -95,7 +95,7 @@ pub(crate) const CRATES: &[Layers] = &[
                 "watch",
             ],
             &["flags"],
-            &["access"],
+            &["access", "tls"],
             &["proto", "store", "users"],
             &[
                 "clients",
@@ -109,6 +109,7 @@ pub(crate) const CRATES: &[Layers] = &[
                 "port_file",
                 "version",
             ],
+            &["certificates", "stream"],
         ],
     },
     Layers {
@@ -120,6 +121,7 @@ pub(crate) const CRATES: &[Layers] = &[
             &["conduct", "link", "steps"],
             &["http", "report", "sweep"],
             &["cache", "own", "redirect", "request", "verdict", "watchers"],
+            &["stream"],
             &["engine", "live", "summary", "target"],
             &["plan", "publish"],
             &["flags", "hdr_log", "live_metrics", "series"],

@@ -10,7 +10,7 @@ use crate::common::group::{self, Group};
 use crate::common::skip::skip;
 
 /// The store is full, and the last value is large.
-fn fill(server: &Running) {
+pub(super) fn fill(server: &Running) {
     let mut client = server.connect();
     let value = vec![b'v'; 8 << 20];
     let mut set = |key: &str, len: usize| {

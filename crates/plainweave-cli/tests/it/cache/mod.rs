@@ -14,3 +14,5 @@ mod privileges;
 pub(crate) mod running;
 mod status;
 mod telling;
+#[cfg(feature = "tls")]
+mod tls;

@@ -1,0 +1,157 @@
+//! TLS (`-Z`), by memcached's options, and what they make of the library's acceptor.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use anyhow::{Context, ensure};
+use plainweave::net::TcpStream;
+use plainweave_http::tls::{Acceptor, Config};
+
+use super::certificates::{Certificates, Security};
+use super::store::Time;
+use super::stream::Layered;
+
+/// What is asked of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Verify {
+    Nothing,
+    /// A certificate, if it has one.
+    Request,
+    /// A certificate.
+    Require,
+}
+
+impl Certificates {
+    /// Returns what a listener asks of clients; `None`: it does not speak TLS.
+    fn verify(&self, security: Security) -> Option<Verify> {
+        match (security, self.mode.unwrap_or(0)) {
+            (Security::Plain, _) => None,
+            (Security::Basic, _) | (Security::Usual, 0) => Some(Verify::Nothing),
+            (Security::Mutual, _) | (Security::Usual, 2) => Some(Verify::Require),
+            (Security::Usual, _) => Some(Verify::Request),
+        }
+    }
+
+    fn chain(&self) -> anyhow::Result<&Path> {
+        let chain = self.chain.as_deref();
+        chain.context("-Z needs a certificate: -o ssl_chain_cert=FILE,ssl_key=FILE (PEM)")
+    }
+
+    fn authorities(&self) -> anyhow::Result<&Path> {
+        self.authorities
+            .as_deref()
+            .context("who issues the clients' certificates is not said: -o ssl_ca_cert=FILE (PEM)")
+    }
+}
+
+/// Certificates and settings, for all listeners.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    certificates: Certificates,
+    /// By what is asked of clients.
+    acceptors: BTreeMap<Verify, Acceptor>,
+    /// Second of the last reload.
+    refreshed: AtomicU32,
+}
+
+impl Tls {
+    /// Reads the files. `asked`: what listeners ask for.
+    pub(super) fn load(
+        certificates: &Certificates,
+        asked: &[Security],
+        workers: NonZeroUsize,
+    ) -> anyhow::Result<Self> {
+        let config = |verify| {
+            let chain = certificates.chain()?;
+            let key = certificates.key.as_deref().unwrap_or(chain);
+            let config = Config::new(chain, key)
+                .with_alpn::<&str>([])
+                .with_handshakes_at_once(workers);
+            let config = match certificates.only_tls13() {
+                true => config.with_tls13_only(),
+                false => config,
+            };
+            Ok::<_, anyhow::Error>(match verify {
+                Verify::Nothing => config,
+                Verify::Request => config.with_client_certificates(certificates.authorities()?),
+                Verify::Require => {
+                    config.with_required_client_certificates(certificates.authorities()?)
+                }
+            })
+        };
+
+        let asked = asked.iter().filter_map(|one| certificates.verify(*one));
+        let acceptors = asked.map(|verify| {
+            let acceptor = Acceptor::new(config(verify)?);
+            Ok((
+                verify,
+                acceptor.context("TLS is not possible with these files")?,
+            ))
+        });
+        let acceptors: BTreeMap<_, _> = acceptors.collect::<anyhow::Result<_>>()?;
+        ensure!(
+            !acceptors.is_empty(),
+            "-Z has no port to speak TLS on (leave out -s and notls:, or -Z)"
+        );
+        Ok(Self {
+            certificates: certificates.clone(),
+            acceptors,
+            refreshed: AtomicU32::new(0),
+        })
+    }
+
+    /// Has a connection speak TLS, if its listener does; waits for the handshake.
+    ///
+    /// # Errors
+    /// The handshake has failed.
+    pub(super) fn accept(
+        &self,
+        stream: TcpStream,
+        security: Security,
+    ) -> Result<Box<dyn Layered>, String> {
+        let verify = self.certificates.verify(security);
+        let acceptor = verify.and_then(|verify| self.acceptors.get(&verify));
+        let acceptor = acceptor.ok_or("there are no certificates for it")?;
+        let mut stream = acceptor.accept(stream);
+        stream.handshake().map_err(|error| error.to_string())?;
+        Ok(Box::new(stream))
+    }
+
+    /// Reads the files again; says what came of it.
+    ///
+    /// Context: may block.
+    pub(super) fn reload(&self, now: Time) -> anyhow::Result<()> {
+        let mut acceptors = self.acceptors.values();
+        let reloaded = acceptors.try_for_each(Acceptor::reload);
+        reloaded.context("the certificates stay as they were")?;
+        self.refreshed.store(now.0, Relaxed);
+        Ok(())
+    }
+
+    /// Returns what it was made from.
+    pub(crate) fn certificates(&self) -> &Certificates {
+        &self.certificates
+    }
+
+    /// Returns the second of the last reload.
+    pub(crate) fn refreshed(&self) -> Time {
+        Time(self.refreshed.load(Relaxed))
+    }
+
+    /// Returns how many handshakes there were: completed, resumed ones among them, and failed.
+    pub(crate) fn handshakes(&self) -> [u64; 3] {
+        self.acceptors.values().fold([0; 3], |[a, b, c], acceptor| {
+            let counts = acceptor.counts();
+            [a + counts.completed, b + counts.resumed, c + counts.failed]
+        })
+    }
+
+    /// Returns when the first certificate expires, in seconds since 1970.
+    pub(crate) fn expires(&self) -> u64 {
+        let first = self.acceptors.values().filter_map(Acceptor::expires).min();
+        let since = first.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+        since.unwrap_or_default().as_secs()
+    }
+}
