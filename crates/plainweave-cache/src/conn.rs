@@ -45,7 +45,7 @@ pub(crate) struct Conn {
     session: Session,
     /// Received, and not yet a command.
     rest: Vec<u8>,
-    /// Of that, something may be a command: the last turn ended before it.
+    /// A command may have come already, in `rest` or behind it: the last turn ended before it.
     unanswered: bool,
     pub(crate) place: Place,
     /// Second of the last command, as `place` says it for others.
@@ -171,7 +171,7 @@ impl Cache {
                     Step::Hungry => break,
                     Step::Busy => yield_turn(scratch),
                     Step::End(after) => {
-                        conn.unanswered = !scratch.input.filled().is_empty();
+                        conn.unanswered = more || !scratch.input.filled().is_empty();
                         return Ok(next(after));
                     }
                 }

@@ -76,6 +76,11 @@ impl Service {
             return;
         };
 
+        // The last message of a handshake may have come with the first command.
+        if conn.stream.holds_input() && !self.turn(&mut conn) {
+            return self.cache.closed(&mut conn);
+        }
+
         // Either the end of the server finds it among its connections, or this finds the end.
         if self.cache.is_stopping() {
             self.bequeath(&mut conn);

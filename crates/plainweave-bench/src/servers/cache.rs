@@ -8,6 +8,7 @@
 //! 64 MB. The last one measures latency where CPU is short.
 
 mod quota; // Latency when CPU is short.
+mod tls; // CPU per request over TLS.
 mod trace; // What a cache keeps: the hit ratio of a skewed trace, and how many small items fit.
 mod two_workers; // CPU per request with two workers beside that with one.
 
@@ -126,6 +127,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             ITEMS,
             quota::CASE,
             two_workers::CASE,
+            tls::CASE,
         ])
     };
 
@@ -184,6 +186,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows.extend(found.unwrap_or_default());
     }
 
+    if wanted(tls::CASE.0) {
+        let found = || tls::run(flags.runs.get(), flags.iterations.get(), &systems);
+        rows.extend(failures.catch(tls::CASE.0, found).unwrap_or_default());
+    }
+
     let mut under_quota =
         |case: &str, run: &dyn Fn() -> anyhow::Result<Result<Vec<Row>, &'static str>>| {
             match failures.catch(case, run) {
@@ -211,7 +218,21 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         });
     }
 
-    let parameters = vec![
+    failures.publish(
+        Report {
+            experiment: "cache",
+            parameters: parameters(flags),
+            rows,
+            absent,
+        },
+        flags.common.out(),
+        None,
+    )
+}
+
+/// Returns how it is measured, for the report.
+fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {
+    vec![
         (
             "rounds",
             format!(
@@ -227,17 +248,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             "keys and values",
             format!("{} keys, values of {} B", client::KEYS, client::VALUE),
         ),
-    ];
-    failures.publish(
-        Report {
-            experiment: "cache",
-            parameters,
-            rows,
-            absent,
-        },
-        flags.common.out(),
-        None,
-    )
+    ]
 }
 
 /// Returns the systems that can be started here, and why not the others.

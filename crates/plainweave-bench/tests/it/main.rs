@@ -1,6 +1,7 @@
 //! The program that measures, from outside, with the smallest parameters.
 
 mod cache_sweep;
+mod cache_tls;
 mod http;
 mod limit;
 mod predict;

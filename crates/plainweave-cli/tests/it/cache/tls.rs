@@ -141,6 +141,23 @@ fn values_of_any_length_come_back() {
     }
 }
 
+/// They may come in one segment, and nothing follows.
+#[test]
+fn the_first_command_may_come_with_the_end_of_the_handshake() {
+    let authority = Authority::new();
+    for architecture in ["driver", "fibers"] {
+        let server = serve(&authority, &["--architecture", architecture]);
+        for _ in 0..20 {
+            let mut client = authority.connect_to(secure(&server));
+            client.conn.writer().write_all(b"mn\r\n").unwrap();
+            while client.conn.is_handshaking() || client.conn.wants_write() {
+                client.conn.complete_io(&mut client.sock).unwrap();
+            }
+            expect(&mut client, "MN\r\n");
+        }
+    }
+}
+
 #[test]
 fn binary_commands_and_users_are_there_too() {
     let authority = Authority::new();
