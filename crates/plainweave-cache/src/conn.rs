@@ -98,7 +98,7 @@ impl Conn {
 
     /// Returns whether everything received is answered.
     pub(crate) fn is_between_commands(&self) -> bool {
-        self.rest.is_empty() && self.session.is_between_commands()
+        self.rest.is_empty() && self.session.is_between_commands() && !self.stream.holds_part()
     }
 }
 
@@ -121,8 +121,11 @@ impl Cache {
     #[cold]
     fn refuse(&self, conn: &mut Conn) -> Next {
         // A close over unread bytes could destroy the answer.
-        if !matches!(conn.stream.read(&mut [0; REFUSED]), Ok(1..)) {
-            return Next::Close;
+        match conn.stream.read(&mut [0; REFUSED]) {
+            Ok(1..) => {}
+            // A part of a record, which asks for nothing yet.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Idle,
+            _ => return Next::Close,
         }
         conn.reason = "out_of_memory";
         if self.clients.shed.fetch_add(1, Relaxed) == 0 {
@@ -212,6 +215,12 @@ impl Cache {
     }
 
     fn failed(&self, conn: &mut Conn, scratch: &Scratch, error: &io::Error) -> Next {
+        // Over TLS many leave without a word, and a stop ends what can be read. Between two commands
+        // that is an end like any other.
+        let has_left = error.kind() == ErrorKind::UnexpectedEof;
+        if has_left && scratch.input.filled().is_empty() && conn.is_between_commands() {
+            return Next::Close;
+        }
         conn.reason = "error";
         if error.kind() == ErrorKind::TimedOut {
             scratch.work.tally.count(Count::SlowReaders);

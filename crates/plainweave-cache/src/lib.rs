@@ -162,6 +162,7 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     show_details(&mut cache, flags.allowed.prefix_delimiter)?;
     cache.handling = runtimes.handling(hooks);
     let listeners = listen::all(&flags.listen, &mut inherited)?;
+    cache.plain = listeners.plain();
     cache.tls = listeners.tls(&flags.limits.extended().certificates, workers)?;
     if let Some(bytes) = memory.socket_buffers {
         listeners.bound_buffers(bytes)?;

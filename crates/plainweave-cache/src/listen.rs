@@ -42,6 +42,14 @@ impl Listeners {
         tcp.chain(unix).map(|fd| fd.try_clone_to_owned()).collect()
     }
 
+    /// Returns where TLS is not spoken.
+    pub(super) fn plain(&self) -> Vec<SocketAddr> {
+        let tcp = self.tcp.iter();
+        let plain = tcp.filter(|(_, security)| *security == Security::Plain);
+        let addresses = plain.filter_map(|(listener, _)| listener.local_addr().ok());
+        addresses.collect()
+    }
+
     /// Reads what TLS is made from, if a listener is to speak it.
     pub(super) fn tls(
         &self,

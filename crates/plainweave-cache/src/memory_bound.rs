@@ -20,8 +20,9 @@ const CONNECTION: u64 = 12 * KIB;
 /// A turn in progress: 12 KiB of stack, 16 received, 68 of replies, 8 of counters, and what growing
 /// has left behind.
 const TURN: u64 = 112 * KIB;
-/// TLS takes 5 KiB of a connection, and 18 when a part of a record has come; and a turn...
-const TLS_CONNECTION: u64 = 24 * KIB;
+/// TLS takes 5 KiB of a connection, 23 when a part of a record has come, and in a handshake, whose
+/// messages may be long, up to 50 beside its fiber's stack; and a turn...
+const TLS_CONNECTION: u64 = 60 * KIB;
 /// ...what is gathered for a record, and four of them to be sent.
 const TLS_TURN: u64 = 96 * KIB;
 /// Where sockets count, each of a connection's buffers in the kernel...
@@ -106,6 +107,15 @@ mod tests {
     use super::*;
 
     fn bound(limit: u64, memory: usize, item_max: usize) -> (MemoryBound, Config) {
+        bound_with(limit, memory, item_max, false)
+    }
+
+    fn bound_with(
+        limit: u64,
+        memory: usize,
+        item_max: usize,
+        secure: bool,
+    ) -> (MemoryBound, Config) {
         let store = Config {
             memory: memory << 20,
             item_max: item_max << 20,
@@ -115,7 +125,7 @@ mod tests {
         };
 
         (
-            MemoryBound::new(MemoryLimit::choose(Some(limit * MIB)), &store, false),
+            MemoryBound::new(MemoryLimit::choose(Some(limit * MIB)), &store, secure),
             store,
         )
     }
@@ -129,14 +139,19 @@ mod tests {
             (512, 400, 1),
             (16 << 10, 14 << 10, 1),
         ] {
-            let (bound, store) = bound(limit, memory, item_max);
-            let taken = store.memory as u64
-                + PROGRAM
-                + held(bound.budget)
-                + bound.connections as u64 * CONNECTION
-                + bound.turns as u64 * TURN;
-            assert!(taken <= limit * MIB, "{taken} of {limit} MiB: {bound:?}");
-            assert_eq!(bound.warning(&store), None, "{limit} MiB, -m {memory}");
+            for (secure, connection, turn) in [
+                (false, CONNECTION, TURN),
+                (true, CONNECTION + TLS_CONNECTION, TURN + TLS_TURN),
+            ] {
+                let (bound, store) = bound_with(limit, memory, item_max, secure);
+                let taken = store.memory as u64
+                    + PROGRAM
+                    + held(bound.budget)
+                    + bound.connections as u64 * connection
+                    + bound.turns as u64 * turn;
+                assert!(taken <= limit * MIB, "{taken} of {limit} MiB: {bound:?}");
+                assert_eq!(bound.warning(&store), None, "{limit} MiB, -m {memory}");
+            }
         }
     }
 

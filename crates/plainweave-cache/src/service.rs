@@ -8,7 +8,9 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use plainweave::time::{saturating_add, sleep_until};
 
 use plainweave::net::{self, TcpStream};
 use plainweave_serve::Accepting;
@@ -29,6 +31,8 @@ const REFUSAL_WAIT: Duration = Duration::from_millis(50);
 /// Between two looks for expired items: usually, and while many are found.
 const MAINTENANCE: Duration = Duration::from_millis(100);
 const MUCH_TO_RECLAIM: Duration = Duration::from_millis(5);
+/// From one reading of the certificates that a client wishes to the next.
+const REFRESH: Duration = Duration::from_secs(1);
 /// How many are looked at.
 const LOOKS: usize = 20_000;
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
@@ -98,6 +102,12 @@ impl Service {
         let stream = TcpStream::from_std(std::net::TcpStream::from(connection));
         let Ok(stream) = stream else { return };
         let service = self.clone();
+        // Or who could not come in by a port of this server would have come in by another's.
+        if !self.cache.is_open_to(&stream) {
+            return self.cache.tell(
+                "a connection of the server before this one is closed: its port speaks TLS now",
+            );
+        }
         let permit = self.cache.connection_limit.adopt();
         self.loops
             .deal(move || service.serve(stream, permit, Security::Plain));
@@ -144,6 +154,10 @@ impl Service {
     ) -> Option<Box<dyn Layered>> {
         let cache = &self.cache;
         let tls = cache.tls.as_ref()?;
+        // Asked after it stands among the clients that a stop ends.
+        if cache.is_stopping() {
+            return None;
+        }
         let accepted = tls.accept(stream, security).and_then(|mut stream| {
             let timeout = cache.settings.idle_timeout.unwrap_or(Duration::MAX);
             let set = stream.bound_writes(cache.settings.write_timeout);
@@ -152,12 +166,17 @@ impl Service {
             Ok(stream)
         });
 
-        if let Err(error) = &accepted
-            && cache.verbosity() >= 2
-        {
+        if let Err(error) = &accepted {
             let client = &place.client;
+            let is_first = tls.fails_first();
+            let more = match cache.verbosity() {
+                0 | 1 if is_first => " (logged once, or each with -vv; see ssl_handshake_errors)",
+                0 | 1 => return None,
+                _ => "",
+            };
             let peer = client.peer_address();
-            cache.tell(&format!("connection {} from {peer}: {error}", client.id));
+            let text = format!("connection {} from {peer}: {error}{more}", client.id);
+            cache.tell(&text);
         }
         accepted.ok()
     }
@@ -260,9 +279,16 @@ impl Service {
         }
     }
 
-    /// Reads the files of TLS again. Returns the answer to who has asked for it: the files' names
-    /// are none of its business.
+    /// Reads the files of TLS again, once a second at most, whoever asks. Returns the answer.
     fn refresh_certificates(&self) -> &'static [u8] {
+        const STOPS: &[u8] = b"SERVER_ERROR the server stops\r\n";
+        let Ok(mut refreshing) = self.cache.refreshing.lock() else {
+            return STOPS;
+        };
+        if sleep_until(saturating_add(refreshing.at, REFRESH)).is_err() {
+            return STOPS;
+        }
+        refreshing.at = Instant::now();
         let cache = self.cache.clone();
         let now = cache.clock.now();
         let reload = move || cache.tls.as_ref().map(|tls| tls.reload(now));
@@ -270,7 +296,11 @@ impl Service {
         match reloaded {
             Some(Ok(())) => b"OK\r\n",
             Some(Err(error)) => {
-                self.cache.tell(&format!("{error:#}"));
+                let said = format!("{error:#}");
+                if refreshing.said != said {
+                    self.cache.tell(&said);
+                    refreshing.said = said;
+                }
                 b"SERVER_ERROR the certificates stay as they were; the log says why\r\n"
             }
             None => b"SERVER_ERROR the certificates cannot be read at the moment\r\n",

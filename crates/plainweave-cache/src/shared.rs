@@ -1,9 +1,13 @@
 //! What all connections of the cache server share.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Instant;
+
+use plainweave::net::TcpStream;
 
 use plainweave_serve::Listeners;
 use plainweave_serve::accept::{ConnectionLimit, Fault};
@@ -28,6 +32,10 @@ pub(crate) struct Cache {
     pub(crate) users: Option<users::Users>,
     /// What those listeners speak that are to be secure.
     pub(crate) tls: Option<tls::Tls>,
+    /// Where listeners speak something else than TLS, if there is any.
+    pub(crate) plain: Vec<SocketAddr>,
+    /// The last wish of a client to have its files read again.
+    pub(crate) refreshing: plainweave::sync::Mutex<Refreshing>,
     pub(crate) clients: Arc<clients::Clients>,
     pub(crate) connection_limit: Arc<ConnectionLimit>,
     pub(crate) listeners: Arc<Listeners>,
@@ -44,6 +52,22 @@ pub(crate) struct Cache {
     pub(crate) handling: Handling,
     /// Where the wish to stop goes.
     stop: mpsc::Sender<()>,
+}
+
+/// What became of a wish of a client to have the files of TLS read again.
+#[derive(Debug)]
+pub(crate) struct Refreshing {
+    pub(crate) at: Instant,
+    /// The error, as it was said.
+    pub(crate) said: String,
+}
+
+impl Default for Refreshing {
+    fn default() -> Self {
+        let at = Instant::now();
+        let said = String::new();
+        Self { at, said }
+    }
 }
 
 impl Cache {
@@ -74,6 +98,8 @@ impl Cache {
             watchers,
             users: None,
             tls: None,
+            plain: Vec::new(),
+            refreshing: plainweave::sync::Mutex::new(Refreshing::default()),
             clients: Arc::default(),
             connection_limit: ConnectionLimit::new(most, 0),
             listeners: Arc::default(),
@@ -141,6 +167,19 @@ impl Cache {
     /// Returns whether there are as many as there may be.
     pub(crate) fn is_full(&self) -> bool {
         self.connections() >= self.settings.connections
+    }
+
+    /// Returns whether a connection that another server has accepted, without TLS, is one that a
+    /// listener of this one might have accepted so.
+    pub(crate) fn is_open_to(&self, stream: &TcpStream) -> bool {
+        match stream.local_addr() {
+            Ok(local) if self.tls.is_some() => self.plain.iter().any(|plain| {
+                let is_any = plain.ip().is_unspecified();
+                plain.port() == local.port() && (is_any || plain.ip() == local.ip())
+            }),
+            // A Unix socket has no address.
+            _ => true,
+        }
     }
 
     /// With -v it is said why connections have to wait.

@@ -124,7 +124,7 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     if let Some(tls) = &cache.tls {
         let [completed, resumed, failed] = tls.handshakes();
         list.add("ssl_handshakes", completed);
-        list.add("ssl_new_sessions", completed - resumed);
+        list.add("ssl_new_sessions", completed.saturating_sub(resumed));
         list.add("ssl_handshake_errors", failed);
         let since = cache.clock.now().since(tls.refreshed());
         list.add("time_since_server_cert_refresh", since);
@@ -206,7 +206,8 @@ fn secured(tls: Option<&Tls>, list: &mut List<'_>) {
     list.add("ssl_key", file(certificates.key));
     list.add("ssl_ca_cert", file(certificates.authorities));
     list.add("ssl_keyformat", 1);
-    list.add("ssl_session_cache", "yes");
+    let resumes = tls.is_some_and(Tls::resumes);
+    list.add("ssl_session_cache", if resumes { "yes" } else { "no" });
     list.add("ssl_kernel_tls", "no");
     list.add("ssl_min_version", format_args!("tlsv1.{oldest}"));
 }

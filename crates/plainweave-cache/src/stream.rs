@@ -16,6 +16,9 @@ pub(crate) trait Layered: Read + Write + HasSocket + Send {
     /// Returns whether it holds what the socket does not have any more.
     fn holds_input(&self) -> bool;
 
+    /// Returns whether a part of something has come, whose rest is to come.
+    fn holds_part(&self) -> bool;
+
     /// Waits until there is something to read, for at most `limit`. False: there is not.
     fn wait_for_input(&mut self, limit: Duration) -> io::Result<bool>;
 
@@ -35,6 +38,10 @@ pub(crate) trait Layered: Read + Write + HasSocket + Send {
 impl<T: Transport + HasSocket> Layered for T {
     fn holds_input(&self) -> bool {
         self.layer().is_some_and(Layer::holds_input)
+    }
+
+    fn holds_part(&self) -> bool {
+        self.layer().is_some_and(Layer::holds_part)
     }
 
     fn wait_for_input(&mut self, limit: Duration) -> io::Result<bool> {
@@ -81,6 +88,14 @@ impl Stream {
         match self {
             Self::Plain(_) => false,
             Self::Layered(stream) => stream.holds_input(),
+        }
+    }
+
+    /// Returns whether a part of something has come, whose rest is to come.
+    pub(crate) fn holds_part(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Layered(stream) => stream.holds_part(),
         }
     }
 

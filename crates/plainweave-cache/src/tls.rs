@@ -1,12 +1,14 @@
 //! TLS (`-Z`), by memcached's options, and what they make of the library's acceptor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use anyhow::{Context, ensure};
 use plainweave::net::TcpStream;
+use plainweave_daemon::console::say;
 use plainweave_http::tls::{Acceptor, Config};
 
 use super::certificates::{Certificates, Security};
@@ -54,6 +56,8 @@ pub(crate) struct Tls {
     acceptors: BTreeMap<Verify, Acceptor>,
     /// Second of the last reload.
     refreshed: AtomicU32,
+    /// A handshake has failed.
+    has_failed: AtomicBool,
 }
 
 impl Tls {
@@ -66,9 +70,7 @@ impl Tls {
         let config = |verify| {
             let chain = certificates.chain()?;
             let key = certificates.key.as_deref().unwrap_or(chain);
-            let config = Config::new(chain, key)
-                .with_alpn::<&str>([])
-                .with_handshakes_at_once(workers);
+            let config = Config::new(chain, key).with_alpn::<&str>([]);
             let config = match certificates.only_tls13() {
                 true => config.with_tls13_only(),
                 false => config,
@@ -83,14 +85,23 @@ impl Tls {
         };
 
         let asked = asked.iter().filter_map(|one| certificates.verify(*one));
-        let acceptors = asked.map(|verify| {
-            let acceptor = Acceptor::new(config(verify)?);
+        let asked: BTreeSet<_> = asked.collect();
+        // Each has a stage of its own.
+        let at_once = workers.get().div_ceil(asked.len().max(1));
+        let at_once = NonZeroUsize::new(at_once).unwrap_or(NonZeroUsize::MIN);
+        let acceptors = asked.iter().map(|verify| {
+            let verify = *verify;
+            let acceptor = Acceptor::new(config(verify)?.with_handshakes_at_once(at_once));
             Ok((
                 verify,
                 acceptor.context("TLS is not possible with these files")?,
             ))
         });
         let acceptors: BTreeMap<_, _> = acceptors.collect::<anyhow::Result<_>>()?;
+        if certificates.authorities.is_some() && acceptors.keys().eq(&[Verify::Nothing]) {
+            let text = "ssl_ca_cert has no effect without ssl_verify_mode or mtls:";
+            say(io::stderr(), &format!("plainweave cache: {text}"));
+        }
         ensure!(
             !acceptors.is_empty(),
             "-Z has no port to speak TLS on (leave out -s and notls:, or -Z)"
@@ -99,6 +110,7 @@ impl Tls {
             certificates: certificates.clone(),
             acceptors,
             refreshed: AtomicU32::new(0),
+            has_failed: AtomicBool::new(false),
         })
     }
 
@@ -123,11 +135,20 @@ impl Tls {
     ///
     /// Context: may block.
     pub(super) fn reload(&self, now: Time) -> anyhow::Result<()> {
-        let mut acceptors = self.acceptors.values();
-        let reloaded = acceptors.try_for_each(Acceptor::reload);
+        let reloaded = Acceptor::reload_all(self.acceptors.values());
         reloaded.context("the certificates stay as they were")?;
         self.refreshed.store(now.0, Relaxed);
         Ok(())
+    }
+
+    /// Notes that a handshake has failed. Returns whether it is the first.
+    pub(super) fn fails_first(&self) -> bool {
+        !self.has_failed.swap(true, Relaxed)
+    }
+
+    /// Returns whether sessions are resumed anywhere.
+    pub(crate) fn resumes(&self) -> bool {
+        self.acceptors.contains_key(&Verify::Nothing)
     }
 
     /// Returns what it was made from.

@@ -34,6 +34,14 @@ impl Tls {
         match *self {}
     }
 
+    pub(super) fn fails_first(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn resumes(&self) -> bool {
+        match *self {}
+    }
+
     pub(crate) fn certificates(&self) -> &Certificates {
         match *self {}
     }

@@ -27,6 +27,8 @@ use super::reply::Replies;
 use super::shared::Cache;
 use super::stream::{Layered, Stream};
 
+/// Bytes in a record of TLS.
+const RECORD: usize = 16 << 10;
 /// The most that the kernel takes in one call.
 const PIECES: usize = 1024;
 
@@ -163,10 +165,14 @@ fn send_rest(stream: &mut Stream, client: &Client, out: &Replies, sent: usize) -
     let mut pieces = &mut pieces[..];
     IoSlice::advance_slices(&mut pieces, sent);
 
-    client.unread.store(left.max(1), Relaxed);
     while !pieces.is_empty() {
         client.unread.store(left, Relaxed);
-        match stream.write_vectored(pieces) {
+        let written = match stream {
+            Stream::Plain(stream) => stream.write_vectored(pieces),
+            // A record at a time, so that others see it going on.
+            Stream::Layered(stream) => stream.write(&pieces[0][..pieces[0].len().min(RECORD)]),
+        };
+        match written {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(len) => {
                 left -= len;
@@ -177,6 +183,7 @@ fn send_rest(stream: &mut Stream, client: &Client, out: &Replies, sent: usize) -
         }
     }
 
-    // What a layer has taken and still holds.
+    // What a layer has taken and still holds, a record at most.
+    client.unread.store(1, Relaxed);
     stream.flush()
 }

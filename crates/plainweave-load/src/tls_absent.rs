@@ -26,7 +26,7 @@ impl Tls {
     ) -> anyhow::Result<Option<Self>> {
         if secure {
             bail!(
-                "https:// and --tls need TLS, and this program has it not (build it with the feature tls)"
+                "https:// and --tls need TLS, which this build lacks (build with the feature tls)"
             );
         }
         Ok(None)

@@ -7,11 +7,12 @@
 )]
 
 use std::hint::black_box;
-use std::io;
 use std::os::fd::AsFd;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use std::{env, io};
 
 pub(crate) use rustix::event::{PollFd as PollEntry, PollFlags};
 use rustix::event::{Timespec, poll as ppoll};
@@ -47,11 +48,19 @@ pub(crate) fn address_space_left() -> Option<usize> {
 
 /// Keeps the C library from taking what is left of a limited address space: each thread's first
 /// allocation maps 128 MB for a moment and keeps 64, for an arena that the thread can do without.
-/// Stacks it cannot do without. Threads share the arenas that there are from then on.
+/// Stacks it cannot do without. Threads share the arenas that there are from then on, unless the
+/// environment says how many there may be.
 fn spare_address_space() {
     const PLENTY: usize = 1 << 30;
-    if address_space_left().is_some_and(|room| room < PLENTY) {
-        // SAFETY: may be called at any time, from any thread.
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.load(Relaxed) || address_space_left().is_none_or(|room| room >= PLENTY) {
+        return;
+    }
+    let is_said = ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"].map(|name| env::var_os(name).is_some());
+    if !DONE.swap(true, Relaxed) && !is_said.contains(&true) {
+        // SAFETY: the manual has it unsafe beside other threads for the first call of the
+        // allocator, which was made long ago, and for the word that is set: it is written once,
+        // under the main arena's lock, and read as one word.
         #[cfg(target_env = "gnu")]
         unsafe {
             libc::mallopt(libc::M_ARENA_MAX, 1)

@@ -49,8 +49,8 @@ pub use offer::{Adopt, Heir, Offer};
 pub struct ReplaceFlags {
     /// Take over from the server that was started with the same FILE, if one runs: this one gets
     /// its listening sockets, and it ends once it has answered what it has begun. A cache hands its
-    /// connections over, but those of users, and no items. The next one does the same with this
-    /// one; FILE is a Unix socket
+    /// connections over, but those of users and of TLS, and no items. The next one does the same
+    /// with this one; FILE is a Unix socket
     #[arg(long, value_name = "FILE")]
     pub replace: Option<PathBuf>,
 }

@@ -31,7 +31,17 @@ impl Acceptor {
     /// # Errors
     /// As for [`Acceptor::new`]; then what was read before stays in use.
     pub fn reload(&self) -> Result<(), Error> {
-        self.0.reload()
+        Shared::reload(&[&self.0])
+    }
+
+    /// Does what [`Acceptor::reload`] does for several: those of one server that ask different
+    /// things of clients, each given once and in an order that is always the same.
+    ///
+    /// # Errors
+    /// As for [`Acceptor::new`]; then all stay as they were.
+    pub fn reload_all<'a>(acceptors: impl IntoIterator<Item = &'a Self>) -> Result<(), Error> {
+        let all: Vec<_> = acceptors.into_iter().map(|one| &*one.0).collect();
+        Shared::reload(&all)
     }
 
     /// Makes a TLS connection of a stream. Nothing is sent or received: the handshake is done by

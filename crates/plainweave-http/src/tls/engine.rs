@@ -27,6 +27,9 @@ const TOO_LONG: usize = RECORD + 2048;
 /// needs their records until they are complete: a peer that sends one byte in each has us keep six
 /// times as much.
 const HELD: usize = 32 << 10;
+/// The same after the handshake: a part of a record, by the size that TLS 1.2 allows. Messages of
+/// handshakes are short there.
+const HELD_OPEN: usize = HEADER + RECORD + 2048;
 /// Bytes before a record's content: type, version, length.
 const HEADER: usize = 5;
 /// Bytes that a read asks for: a request's head is less.
@@ -114,8 +117,17 @@ impl Engine {
             more,
         } = &mut self.received;
         let room = if *more { LONG_READ } else { READ };
+        // Not by doubling: there may be many of these.
+        bytes.reserve_exact((*filled + room).saturating_sub(bytes.len()));
         bytes.resize(*filled + room, 0);
         &mut bytes[*filled..]
+    }
+
+    /// Notes that nothing has come for `space`. The connection may be idle from now on.
+    pub(super) fn rest(&mut self) {
+        let Received { bytes, filled, .. } = &mut self.received;
+        bytes.truncate(*filled);
+        bytes.shrink_to_fit();
     }
 
     /// Notes that `len` bytes were read into `space`.
@@ -193,7 +205,8 @@ impl Engine {
 
         let shook_hands = !self.is_handshaking();
         let (given, mut error) = self.drive(buf, &Write::Nothing);
-        if error.is_none() && self.received.filled > HELD {
+        let most = if shook_hands { HELD_OPEN } else { HELD };
+        if error.is_none() && self.received.filled > most {
             // rustls waits for the rest of a message, and leaves its records here until then.
             self.received.filled = 0;
             error = Some(InvalidMessage::HandshakePayloadTooLarge.into());

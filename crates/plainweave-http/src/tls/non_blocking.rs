@@ -19,9 +19,13 @@ impl<S: Transport> NonBlocking for TlsStream<S> {
             if let Some(len) = decrypted(stream, engine, *truncated, buf)? {
                 return Ok(len);
             }
-            match below(stream)?.try_read(engine.space())? {
-                0 => *truncated = true,
-                len => engine.extend(len),
+            match below(stream)?.try_read(engine.space()) {
+                Ok(0) => *truncated = true,
+                Ok(len) => engine.extend(len),
+                Err(error) => {
+                    engine.rest();
+                    return Err(error);
+                }
             }
         }
     }

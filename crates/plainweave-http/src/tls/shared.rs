@@ -63,11 +63,20 @@ impl Shared {
         &self.config
     }
 
-    /// Reads the files again.
-    pub(super) fn reload(&self) -> Result<(), Error> {
-        let _alone = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
-        let loaded = Loaded::read(&self.config, Some(&self.loaded()))?;
-        *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(loaded);
+    /// Reads the files of all of them again, and takes up all of them or none.
+    pub(super) fn reload(all: &[&Self]) -> Result<(), Error> {
+        let alone = all.iter().map(|one| &one.reloads);
+        let _alone: Vec<_> = alone
+            .map(|reloads| reloads.lock().unwrap_or_else(PoisonError::into_inner))
+            .collect();
+        let read = all
+            .iter()
+            .map(|one| Loaded::read(&one.config, Some(&one.loaded())));
+        let read: Vec<_> = read.collect::<Result<_, _>>()?;
+
+        for (one, loaded) in all.iter().zip(read) {
+            *one.loaded.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(loaded);
+        }
         Ok(())
     }
 
@@ -83,9 +92,11 @@ impl Shared {
             failed,
             ..
         } = self;
+        // In this order: of those that it counts, none is missing in the others.
+        let resumed = resumed.load(Relaxed);
         Counts {
             completed: completed.load(Relaxed),
-            resumed: resumed.load(Relaxed),
+            resumed,
             failed: failed.load(Relaxed),
         }
     }

@@ -625,6 +625,13 @@ impl<S: Transport> Layer for TlsStream<S> {
         }
     }
 
+    fn holds_part(&self) -> bool {
+        match &self.phase {
+            Phase::Open { engine, .. } => !engine.received().is_empty(),
+            _ => false,
+        }
+    }
+
     fn end(&mut self) {
         // A handshake whose time has passed while nothing waited for it has failed, and is counted.
         let _ = self.left();

@@ -138,6 +138,12 @@ pub trait Layer {
     /// for the socket, which may have nothing more to come.
     fn holds_input(&self) -> bool;
 
+    /// Returns whether a part of something has come, whose rest a read would need. The default is
+    /// false.
+    fn holds_part(&self) -> bool {
+        false
+    }
+
     /// Ends a connection on which everything was said, before it is dropped, so that the peer can
     /// tell that from a break. Does not wait for long.
     fn end(&mut self);
