@@ -23,6 +23,7 @@ impl Security {
             ("btls:", Self::Basic),
             ("mtls:", Self::Mutual),
         ];
+
         let found = named
             .into_iter()
             .find_map(|(name, security)| Some((Some(security), text.strip_prefix(name)?)));
@@ -54,10 +55,12 @@ impl Certificates {
             "" => Err(format!("{name} needs a file")),
             value => Ok(Some(PathBuf::from(value))),
         };
+
         let number = |known: &[u32], wanted: &str| {
             let number = value.parse().ok().filter(|number| known.contains(number));
             number.ok_or_else(|| format!("{name} needs {wanted}"))
         };
+
         match name {
             "ssl_chain_cert" => self.chain = file()?,
             "ssl_key" => self.key = file()?,
@@ -71,6 +74,7 @@ impl Certificates {
                 let wanted = "0, 1 or 2 (TLS 1.2, there is nothing older) or 3 (TLS 1.3)";
                 self.oldest = Some(number(&[0, 1, 2, 3], wanted)?);
             }
+
             // OpenSSL's number of PEM.
             "ssl_keyformat" => drop(number(&[1], "1 (PEM)")?),
             // Sessions are resumed in any case, unless clients show certificates.

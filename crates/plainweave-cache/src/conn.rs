@@ -114,6 +114,7 @@ impl Cache {
             scratch.input.keep(&mut conn.rest);
             next
         });
+
         served.unwrap_or_else(|| self.refuse(conn))
     }
 
@@ -127,6 +128,7 @@ impl Cache {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Idle,
             _ => return Next::Close,
         }
+
         conn.reason = "out_of_memory";
         if self.clients.shed.fetch_add(1, Relaxed) == 0 {
             let turns = self.settings.turns;
@@ -150,6 +152,7 @@ impl Cache {
                 true => Ok(Some(true)),
                 false => read_commands(conn, scratch),
             };
+
             has_input = false;
             let more = match more {
                 Ok(Some(more)) => more,
@@ -168,6 +171,7 @@ impl Cache {
                 if step != Step::Busy || scratch.work.out.len() >= OUTPUT {
                     write_replies(self, conn, scratch)?;
                 }
+
                 record(scratch, arrived, kinds);
 
                 match step {
@@ -185,6 +189,7 @@ impl Cache {
             if !more {
                 return Ok(Next::Idle);
             }
+
             yield_turn(scratch);
             if !conn.stream.is_readable() {
                 return Ok(Next::Idle);
@@ -221,10 +226,12 @@ impl Cache {
         if has_left && scratch.input.filled().is_empty() && conn.is_between_commands() {
             return Next::Close;
         }
+
         conn.reason = "error";
         if error.kind() == ErrorKind::TimedOut {
             scratch.work.tally.count(Count::SlowReaders);
         }
+
         Next::Close
     }
 

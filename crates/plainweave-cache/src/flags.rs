@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, Args};
 use super::access::Access;
 use super::extended::Extended;
 use super::version::VERSION;
+use plainweave_daemon::doctor::DoctorFlags;
 use plainweave_daemon::flag::{address, octal, size, time, time_or_none};
 use plainweave_daemon::mode::Mode;
 use plainweave_daemon::replace::ReplaceFlags;
@@ -64,6 +65,9 @@ pub struct Flags {
     /// changes the level
     #[arg(short = 'v', long, action = ArgAction::Count, help_heading = "Messages")]
     pub(super) verbose: u8,
+
+    #[command(flatten)]
+    pub(super) doctor: DoctorFlags,
 
     #[command(flatten)]
     pub(super) meaningless: Meaningless,

@@ -70,6 +70,7 @@ use memory_bound::MemoryBound;
 use pidfile::PidFile;
 use plainweave_daemon::architecture::Runtimes;
 use plainweave_daemon::console::say;
+use plainweave_daemon::doctor::{self, ServerPlan};
 use plainweave_daemon::engine::Setup;
 use plainweave_daemon::hooks::Hooks;
 use plainweave_daemon::memory_limit::{MemoryLimit, count};
@@ -109,15 +110,16 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     if let Some(remedy) = flags.absent.given() {
         bail!("{remedy}");
     }
-    let workers = engine
-        .runtime
-        .workers
-        .or(thread::available_parallelism().ok())
-        .unwrap_or(NonZeroUsize::MIN);
+    let workers = engine.runtime.workers;
+    let workers = workers.or(thread::available_parallelism().ok());
+    let workers = workers.unwrap_or(NonZeroUsize::MIN);
     let config = store_config(flags, workers);
-    let limit = MemoryLimit::choose(flags.limits.max_memory);
-    let memory = MemoryBound::new(limit, &config, flags.listen.enable_ssl);
+    let memory = MemoryLimit::choose(flags.limits.max_memory);
+    let memory = MemoryBound::new(memory, &config, flags.listen.enable_ssl);
     let mut settings = Settings::of(flags, workers.get(), &memory);
+    if flags.doctor.doctor {
+        return doctor::examine(&plan(flags, &config, &memory, &settings)?);
+    }
     // As whoever started this: the other server may be that user's.
     let replace = flags.replace.replace.as_deref();
     let architecture = engine.serving.architecture.architecture;
@@ -153,9 +155,7 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     let trace = engine.serving.trace.as_deref();
     let trace = trace.map(|path| TraceFile::open(path, runtimes.tracers()));
     let trace = trace.transpose()?.map(Arc::new);
-    if let Some(warning) = memory.warning(&config) {
-        say(io::stderr(), &format!("plainweave cache: {warning}"));
-    }
+    warn_of_memory(&memory, &config);
     let bounds = memory.description(settings.connections);
     let (mut cache, asked) = Cache::new(config, settings);
     cache.users = flags.access.users()?;
@@ -205,6 +205,36 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     }
 
     Ok(())
+}
+
+fn warn_of_memory(memory: &MemoryBound, config: &store::Config) {
+    if let Some(warning) = memory.warning(config) {
+        say(io::stderr(), &format!("plainweave cache: {warning}"));
+    }
+}
+
+/// Returns what the flags ask of the machine.
+fn plan(
+    flags: &Flags,
+    config: &store::Config,
+    memory: &MemoryBound,
+    settings: &Settings,
+) -> anyhow::Result<ServerPlan> {
+    let engine = &flags.engine;
+    let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let spare = engine.mode().spare_descriptors(count(most));
+    Ok(ServerPlan {
+        connections: Some(settings.connections),
+        others: OTHER_DESCRIPTORS + 3 * settings.threads + spare,
+        backlog: u32::try_from(settings.backlog).ok(),
+        addresses: listen::asked(&flags.listen)?,
+        replaces: flags.replace.replace.is_some(),
+        io: engine.runtime.io,
+        mode: engine.mode(),
+        memory: MemoryLimit::choose(flags.limits.max_memory),
+        shortage: memory.warning(config),
+        user: engine.user.clone(),
+    })
 }
 
 /// Has figures by key prefix shown, if a flag says where a prefix ends.

@@ -88,6 +88,7 @@ impl fmt::Display for Listeners {
         if let Some((_, file)) = &self.unix {
             write!(f, " {}", file.path().display())?;
         }
+
         match self
             .admin
             .as_ref()
@@ -116,6 +117,7 @@ pub(super) fn all(flags: &Listen, inherited: &mut Inherited) -> anyhow::Result<L
                 security.is_none() || flags.enable_ssl,
                 "-l {text}: a listener says how much TLS it has, but there is none (give -Z, too)"
             );
+
             let security = security.unwrap_or(usual);
             let found = addresses(text, port)?.into_iter();
             asked.extend(found.map(|address| (address, security)));
@@ -169,6 +171,23 @@ pub(super) fn all(flags: &Listen, inherited: &mut Inherited) -> anyhow::Result<L
     })
 }
 
+/// Returns where the flags have it listen.
+pub(super) fn asked(flags: &Listen) -> anyhow::Result<Vec<SocketAddr>> {
+    let port = u16::try_from(flags.port()).unwrap_or(0);
+    if flags.unix_socket.is_some() || flags.port() == 0 {
+        return Ok(flags.admin.into_iter().collect());
+    }
+    let mut asked = Vec::new();
+    for text in &flags.listen {
+        asked.append(&mut addresses(Security::split(text).1, port)?);
+    }
+    if asked.is_empty() {
+        asked.push((Ipv4Addr::UNSPECIFIED, port).into());
+    }
+    asked.extend(flags.admin);
+    Ok(asked)
+}
+
 /// Opens a socket; true: not for IPv4 clients.
 type Open<'a> = dyn FnMut(SocketAddr, bool) -> anyhow::Result<TcpListener> + 'a;
 
@@ -218,6 +237,7 @@ fn bind(
             }
             _ => "choose another with -p or -l",
         };
+
         anyhow!(error).context(format!("cannot listen on {address} ({remedy})"))
     })
 }

@@ -63,6 +63,7 @@ impl Service {
             &cache.listeners,
             Some(Arc::new(on_fault)),
         )?;
+
         let stopping = move || cache.is_stopping();
         let service = self.clone();
         let serve = move |stream, permit| service.serve(stream, permit, security);
@@ -108,6 +109,7 @@ impl Service {
                 "a connection of the server before this one is closed: its port speaks TLS now",
             );
         }
+
         let permit = self.cache.connection_limit.adopt();
         self.loops
             .deal(move || service.serve(stream, permit, Security::Plain));
@@ -128,6 +130,7 @@ impl Service {
                     .set_write_timeout(Some(REFUSAL_WAIT))
                     .and_then(|()| stream.write_all(TOO_MANY));
             }
+
             return None;
         }
 
@@ -139,6 +142,7 @@ impl Service {
             Security::Plain => Stream::Plain(stream),
             _ => Stream::Layered(self.secure(stream, &place, security)?),
         };
+
         let conn = Conn::new(stream, place);
         cache.opened(&conn);
 
@@ -158,6 +162,7 @@ impl Service {
         if cache.is_stopping() {
             return None;
         }
+
         let accepted = tls.accept(stream, security).and_then(|mut stream| {
             let timeout = cache.settings.idle_timeout.unwrap_or(Duration::MAX);
             let set = stream.bound_writes(cache.settings.write_timeout);
@@ -174,10 +179,12 @@ impl Service {
                 0 | 1 => return None,
                 _ => "",
             };
+
             let peer = client.peer_address();
             let text = format!("connection {} from {peer}: {error}{more}", client.id);
             cache.tell(&text);
         }
+
         accepted.ok()
     }
 
@@ -207,6 +214,7 @@ impl Service {
                     Err(_) if self.cache.heir.get().is_some() => self.bequeath(conn),
                     Err(error) => self.silent(conn, &error),
                 }
+
                 ControlFlow::Break(())
             },
         );
@@ -222,12 +230,14 @@ impl Service {
                     return self.cache.closed(conn);
                 }
             }
+
             // If it is not taken, it ends, too; and so does a user, who would have to log in again,
             // and a session of TLS, whose keys are here.
             if let Some(stream) = conn.stream.plain().filter(|_| !conn.is_known()) {
                 let _ = heir.give(stream.as_fd());
             }
         }
+
         self.cache.closed(conn);
     }
 
@@ -236,6 +246,7 @@ impl Service {
         if error.kind() == io::ErrorKind::TimedOut {
             self.cache.kick(conn);
         }
+
         self.cache.closed(conn);
     }
 
@@ -285,9 +296,11 @@ impl Service {
         let Ok(mut refreshing) = self.cache.refreshing.lock() else {
             return STOPS;
         };
+
         if sleep_until(saturating_add(refreshing.at, REFRESH)).is_err() {
             return STOPS;
         }
+
         refreshing.at = Instant::now();
         let cache = self.cache.clone();
         let now = cache.clock.now();
@@ -301,6 +314,7 @@ impl Service {
                     self.cache.tell(&said);
                     refreshing.said = said;
                 }
+
                 b"SERVER_ERROR the certificates stay as they were; the log says why\r\n"
             }
             None => b"SERVER_ERROR the certificates cannot be read at the moment\r\n",

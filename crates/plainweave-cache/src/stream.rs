@@ -183,6 +183,7 @@ impl fmt::Debug for Stream {
             Self::Plain(_) => "Plain",
             Self::Layered(_) => "Layered",
         };
+
         f.debug_struct(name).finish_non_exhaustive()
     }
 }

@@ -75,6 +75,7 @@ impl Tls {
                 true => config.with_tls13_only(),
                 false => config,
             };
+
             Ok::<_, anyhow::Error>(match verify {
                 Verify::Nothing => config,
                 Verify::Request => config.with_client_certificates(certificates.authorities()?),
@@ -97,11 +98,13 @@ impl Tls {
                 acceptor.context("TLS is not possible with these files")?,
             ))
         });
+
         let acceptors: BTreeMap<_, _> = acceptors.collect::<anyhow::Result<_>>()?;
         if certificates.authorities.is_some() && acceptors.keys().eq(&[Verify::Nothing]) {
             let text = "ssl_ca_cert has no effect without ssl_verify_mode or mtls:";
             say(io::stderr(), &format!("plainweave cache: {text}"));
         }
+
         ensure!(
             !acceptors.is_empty(),
             "-Z has no port to speak TLS on (leave out -s and notls:, or -Z)"

@@ -77,6 +77,7 @@ fn send_some(stream: &TcpStream, out: &Replies) -> io::Result<usize> {
             &mut SendAncillaryBuffer::default(),
             flags,
         ))?;
+
         sent += took;
         if took < len {
             break;
@@ -172,6 +173,7 @@ fn send_rest(stream: &mut Stream, client: &Client, out: &Replies, sent: usize) -
             // A record at a time, so that others see it going on.
             Stream::Layered(stream) => stream.write(&pieces[0][..pieces[0].len().min(RECORD)]),
         };
+
         match written {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(len) => {

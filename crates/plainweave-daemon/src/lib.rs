@@ -8,6 +8,8 @@
 pub mod admin; // The admin address of a server.
 pub mod architecture; // What serves a connection (`--architecture`).
 pub mod console; // Printing lines to the operator, on standard output or standard error.
+// `--doctor`: what this machine allows a server, and what to change.
+pub mod doctor;
 pub mod door; // A listener of a server: connections run where its architecture has them.
 pub mod engine; // What all servers choose of the runtime, and how they say so in their first line.
 pub mod fibers; // Dumps of a server's fibers.

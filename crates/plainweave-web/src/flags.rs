@@ -18,6 +18,7 @@ use super::memory_bound::MemoryBound;
 use super::proxy::ProxyFlags;
 use super::tls::TlsFlags;
 
+use plainweave_daemon::doctor::DoctorFlags;
 use plainweave_daemon::engine::TwoPools;
 use plainweave_daemon::flag::{address, octal, size, time, time_or_none};
 use plainweave_daemon::mode::Mode;
@@ -112,6 +113,9 @@ pub struct Flags {
 
     #[command(flatten)]
     pub(super) observation: ObservationFlags,
+
+    #[command(flatten)]
+    pub(super) doctor: DoctorFlags,
 
     #[command(flatten)]
     pub(super) caching: CachingFlags,

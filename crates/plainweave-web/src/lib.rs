@@ -68,6 +68,7 @@ use memory_bound::{Each, MemoryBound};
 use observe::{Observation, Observers, Shown};
 use plainweave_daemon::architecture::{Architecture, Runtimes};
 use plainweave_daemon::console::say;
+use plainweave_daemon::doctor::{self, ServerPlan};
 use plainweave_daemon::fibers;
 use plainweave_daemon::hooks::Hooks;
 use plainweave_daemon::memory_limit::MemoryLimit;
@@ -106,6 +107,10 @@ pub fn run(flags: &Flags, settings: GivenSettings) -> anyhow::Result<()> {
         return Ok(());
     }
 
+    if flags.doctor.doctor {
+        return doctor::examine(&plan(flags)?);
+    }
+
     let has_file = flags.config.config.is_some();
     serve(flags, Some(gathered).filter(|_| has_file), Hooks::NONE)
 }
@@ -118,6 +123,35 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
         "a configuration is for 'plainweave web' itself"
     );
     serve(flags, None, hooks)
+}
+
+/// Returns what the flags ask of the machine.
+fn plan(flags: &Flags) -> anyhow::Result<ServerPlan> {
+    let serving = &flags.engine.serving;
+    let memory = memory_bound(flags, serving.architecture.architecture);
+    let Addresses {
+        mut plain,
+        mut tls,
+        admin,
+        ..
+    } = flags.addresses(&mut Inherited::default())?;
+    plain.append(&mut tls);
+    plain.extend(admin);
+    let most = getrlimit(Resource::Nofile).maximum;
+    let most = most.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let limits = &flags.limits;
+    Ok(ServerPlan {
+        connections: limits.max_connections.map(NonZeroUsize::get),
+        others: OTHER_DESCRIPTORS + flags.engine.spare_descriptors(most),
+        backlog: None,
+        addresses: plain,
+        replaces: flags.replace.replace.is_some(),
+        io: flags.engine.runtime.io,
+        mode: flags.engine.mode(),
+        memory: MemoryLimit::choose(limits.max_memory),
+        shortage: memory.warning(),
+        user: flags.user.clone(),
+    })
 }
 
 fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@ mod cache;
 mod common;
 mod configuration;
 mod differential;
+mod doctor;
 mod faults;
 mod generated;
 mod http2;

@@ -193,6 +193,7 @@ pub(crate) const CRATES: &[Layers] = &[
             &["signals"],
             &["service_manager", "socket_file"],
             &["architecture"],
+            &["doctor"],
             &["engine"],
             &["privileges", "trace_file"],
             &[

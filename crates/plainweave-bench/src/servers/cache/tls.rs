@@ -67,11 +67,13 @@ pub(super) fn run(runs: usize, iterations: usize, systems: &[System]) -> anyhow:
             arguments: &["-Z", "-o", &options],
             ..Conditions::default()
         };
+
         let server = match Server::start(system, 64, under) {
             // One that was built without TLS.
             Err(_) if system == System::Memcached => continue,
             server => server.context(name)?,
         };
+
         servers.push(Loaded {
             name,
             system,
@@ -96,6 +98,7 @@ pub(super) fn run(runs: usize, iterations: usize, systems: &[System]) -> anyhow:
                     0 => (SETS, "1", "1"),
                     _ => (&*requests, depth, "0"),
                 };
+
                 let mix = ["--value-size", value, "--depth", depth, "--set-ratio", sets];
                 let before = server.cpu_ns()?;
                 let figures = load(server, requests, &mix).context(*name)?;
@@ -122,10 +125,12 @@ pub(super) fn run(runs: usize, iterations: usize, systems: &[System]) -> anyhow:
                     ..row
                 });
             };
+
             row("cpu_us_per_request", "us", costs.clone());
             if let Some(memcached) = memcached.as_ref().filter(|_| *name != "memcached") {
                 row("ratio_to_memcached", "1", ratios(costs, memcached));
             }
+
             costs.clear();
         }
     }

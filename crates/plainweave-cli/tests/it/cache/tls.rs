@@ -132,6 +132,7 @@ fn values_of_any_length_come_back() {
         for byte in b"mn\r\n" {
             client.write_all(&[*byte]).unwrap();
         }
+
         expect(&mut client, "MN\r\n");
 
         // The end can be told from a break.
@@ -153,6 +154,7 @@ fn the_first_command_may_come_with_the_end_of_the_handshake() {
             while client.conn.is_handshaking() || client.conn.wants_write() {
                 client.conn.complete_io(&mut client.sock).unwrap();
             }
+
             expect(&mut client, "MN\r\n");
         }
     }
@@ -197,11 +199,13 @@ fn who_reads_nothing_holds_up_nobody_and_gets_all_in_the_end() {
             client.write_all(b"stats conns\r\n").unwrap();
             until(&mut client, "END").contains("unread_bytes")
         });
+
         ask(&mut client, "add l 0 0 1\r\nl\r\n", "STORED\r\n");
         let one = format!("VALUE k 0 900000\r\n{value}\r\nEND\r\n");
         for _ in 0..20 {
             expect(&mut slow, &one);
         }
+
         ask(&mut slow, "mn\r\n", "MN\r\n");
     }
 }
@@ -340,17 +344,20 @@ fn listeners_ask_for_what_their_prefix_says() {
         let [_, usual, basic, mutual] = secure_all(&server)[..] else {
             panic!("{}", server.line);
         };
+
         let configs = [&everybody, &known, &unknown];
         assert_eq!(
             configs.map(|config| is_let_in(config, usual)),
             lets_in,
             "{mode}"
         );
+
         assert_eq!(configs.map(|config| is_let_in(config, basic)), [true; 3]);
         assert_eq!(
             configs.map(|config| is_let_in(config, mutual)),
             [false, true, false]
         );
+
         server.connect().ask("mn\r\n", "MN\r\n");
     }
 }
@@ -493,6 +500,7 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
             Ok(group) => group,
             Err(why) => return skip(&why),
         };
+
         let flags = [
             "-p",
             "-1",
@@ -510,6 +518,7 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
             "-o",
             &options,
         ];
+
         let server = Running::spawn(group.around(&command(&flags)));
         fill(&server);
         let address = secure(&server);
@@ -529,20 +538,24 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
                 client.conn.write_tls(&mut records).unwrap();
                 records.truncate(records.len() - 1);
             }
+
             let _ = client.sock.write_all(&records);
         }
+
         // Each has the beginning of an answer: a value, or that there is no memory for more.
         let served = crowd.iter_mut().filter_map(|client| {
             let mut begun = [0; 6];
             client.read_exact(&mut begun).ok()?;
             (begun == *b"VALUE ").then_some(())
         });
+
         let served = served.count();
         assert!(served > 0 && served < most - 1, "{served} of {most}");
         drop(crowd);
         eventually("a new client is served", || {
             is_let_in(&authority.client(), address)
         });
+
         server.signal();
         let (code, said) = server.end();
         assert_eq!(code, Some(0), "{said}");
