@@ -27,6 +27,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::faults::Faults;
 use super::line::{self, Format};
+use super::rotation::{Rotation, first_line};
 
 /// Bytes that a buffer holds; each CPU has one.
 const BOUND: usize = 2 << 20;
@@ -68,23 +69,36 @@ struct Buffer {
 }
 
 /// Finds out whether a log could be written in a file, and makes none.
-pub(super) fn check(path: &Path) -> anyhow::Result<()> {
+pub(super) fn check(path: &Path, rotation: Option<Rotation>) -> anyhow::Result<()> {
     if path == Path::new("-") {
         return Ok(());
     }
-    may_make(path).with_context(|| remedy(path))
+    may_make(path).with_context(|| remedy(path))?;
+    // What is no file is not rotated, nor is there one yet that could not be moved.
+    if rotation.is_some() && path.is_file() {
+        let moved = access(folder(path), Access::WRITE_OK);
+        moved.with_context(|| {
+            format!(
+                "cannot rotate {} in its directory (make that writable, or leave --access-log-size out)",
+                path.display()
+            )
+        })?;
+    }
+    Ok(())
+}
+
+fn folder(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    folder.unwrap_or(Path::new("."))
 }
 
 /// Looks whether a file may be written, or made.
 pub(super) fn may_make(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| *folder != Path::new(""));
     let may_write = |path: &Path| access(path, Access::WRITE_OK).map_err(io::Error::from);
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => Err(ErrorKind::IsADirectory.into()),
         Ok(_) => may_write(path),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            may_write(folder.unwrap_or(Path::new(".")))
-        }
+        Err(error) if error.kind() == ErrorKind::NotFound => may_write(folder(path)),
         Err(error) => Err(error),
     }
 }
@@ -109,6 +123,7 @@ impl AccessLog {
         path: &Path,
         format: Format,
         faults: Arc<Faults>,
+        rotation: Option<Rotation>,
     ) -> anyhow::Result<(Arc<Self>, Writer)> {
         let target = Target::open(path).with_context(|| remedy(path))?;
         let (asleep, wake) = UnixStream::pair()?;
@@ -132,7 +147,9 @@ impl AccessLog {
             log: log.clone(),
             asleep,
             target,
+            rotation,
             left: Vec::new(),
+            is_within_line: false,
         };
 
         let thread = std::thread::Builder::new()
@@ -275,8 +292,11 @@ struct Out {
     /// A byte comes when there may be something to do.
     asleep: UnixStream,
     target: Target,
+    rotation: Option<Rotation>,
     /// Taken from the buffers and not yet written.
     left: Vec<u8>,
+    /// Its first bytes are the rest of a line, whose beginning was written.
+    is_within_line: bool,
 }
 
 impl Out {
@@ -343,18 +363,24 @@ impl Out {
 
     fn write(&mut self) {
         let mut done = 0;
+        let left = std::mem::take(&mut self.left);
         let failure = loop {
-            if done == self.left.len() {
+            if done == left.len() {
                 break None;
             }
-            match self.target.write(&self.left[done..]) {
+            let share = self.share(&left[done..]);
+            match self.target.write(&left[done..][..share]) {
                 Ok(0) => break Some(io::ErrorKind::WriteZero.into()),
-                Ok(len) => done += len,
+                Ok(len) => {
+                    done += len;
+                    self.is_within_line = left[done - 1] != b'\n';
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => break Some(error),
             }
         };
 
+        self.left = left;
         self.left.drain(..done);
         self.log.failing.store(failure.is_some(), Ordering::Relaxed);
         if let Some(error) = failure {
@@ -362,6 +388,35 @@ impl Out {
             // Try again, with or without new lines.
             self.log.dirty.store(true, Ordering::Release);
         }
+    }
+
+    /// Returns how many of these bytes go to the file as it is, after rotating it if need be.
+    fn share(&mut self, left: &[u8]) -> usize {
+        let Some(rotation) = self.rotation else {
+            return left.len();
+        };
+        let Target::File(file, path) = &self.target else {
+            return left.len();
+        };
+        if self.is_within_line {
+            return first_line(left);
+        }
+        let len = match file.metadata() {
+            // A pipe, for instance.
+            Ok(metadata) if !metadata.is_file() => return left.len(),
+            metadata => metadata.map_or(0, |metadata| metadata.len()),
+        };
+        if let Some(share) = rotation.share(len, left) {
+            return share;
+        }
+
+        if let Err(error) = rotation.turn(file, path) {
+            self.complain(&error);
+            return left.len();
+        }
+        self.open_again();
+        // Of the new file, even if it could not be opened: all goes somewhere.
+        rotation.share(0, left).unwrap_or(left.len())
     }
 
     fn open_again(&mut self) {

@@ -16,6 +16,7 @@ use super::http2::Http2Flags;
 use super::line::Format;
 use super::memory_bound::MemoryBound;
 use super::proxy::ProxyFlags;
+use super::rotation::Rotation;
 use super::tls::TlsFlags;
 
 use plainweave_daemon::doctor::DoctorFlags;
@@ -239,6 +240,21 @@ pub(super) struct ObservationFlags {
     #[arg(long, value_name = "FILE")]
     pub(super) access_log: Option<PathBuf>,
 
+    /// Rotate that file, and those of sites, before a line that would make it larger than this:
+    /// FILE becomes FILE.1, that FILE.2, and so on [default: never]
+    #[arg(long, value_name = "SIZE", value_parser = log_size)]
+    access_log_size: Option<u64>,
+
+    /// Earlier files that are kept; 0: none
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        requires = "access_log_size"
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=999))]
+    access_log_keep: u32,
+
     /// Format of the lines
     #[arg(
         long,
@@ -257,6 +273,24 @@ pub(super) struct ObservationFlags {
     /// is not a loopback one
     #[arg(long, requires = "admin")]
     pub(super) admin_details: bool,
+}
+
+impl ObservationFlags {
+    /// Returns how log files are rotated, if they are.
+    pub(super) fn rotation(&self) -> Option<Rotation> {
+        let kept = self.access_log_keep;
+        let rotation = |most_bytes| Rotation { most_bytes, kept };
+        self.access_log_size.map(rotation)
+    }
+}
+
+/// From 4 KiB on, for a file that has a line or two is no log.
+fn log_size(text: &str) -> Result<u64, String> {
+    let least = |bytes: &u64| *bytes >= 4 << 10;
+    let size = size(text)?;
+    Some(size)
+        .filter(least)
+        .ok_or_else(|| "write 4k or more, as in 100m".to_owned())
 }
 
 /// What of the files is kept in memory.

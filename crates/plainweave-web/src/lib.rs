@@ -26,6 +26,7 @@ mod observe; // What an operator sees: the access log and the admin address.
 mod pool; // Where file operations run.
 // A proxy in front: how it says whose connection or request it passes on, and who is believed.
 mod proxy;
+mod rotation; // Rotation of log files by size.
 mod serve; // The handler of all requests, and the runtimes on which it serves.
 mod settings; // The file, the environment and the flags: one set of settings.
 mod site_logs; // Access logs of sites.
@@ -173,7 +174,7 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
     let disk_waits = disk_waits(&faults);
 
     flags.tls.check(&addresses.plain)?;
-    let site_logs = SiteLogs::new(faults.clone(), false);
+    let site_logs = SiteLogs::new(faults.clone(), false, flags.observation.rotation());
     let workers = engine.workers();
     let resources = Resources::new(caching, &faults, &disk_waits, site_logs, workers);
     let site_logs = gathered.is_some().then(|| resources.logs().clone());
@@ -347,7 +348,7 @@ fn checked(gathered: &Gathered, flags: &Flags) -> anyhow::Result<String> {
         checked.with_context(|| format!("--replace {} is not usable", path.display()))?;
     }
     if let Some(log) = &flags.observation.access_log {
-        access::check(log)?;
+        access::check(log, flags.observation.rotation())?;
     }
     let socket = flags.unix_socket.iter().map(|file| ("--unix-socket", file));
     let trace = flags.engine.serving.trace.iter();
@@ -357,7 +358,7 @@ fn checked(gathered: &Gathered, flags: &Flags) -> anyhow::Result<String> {
     }
 
     let faults = Arc::new(Faults::new());
-    let logs = SiteLogs::new(faults.clone(), true);
+    let logs = SiteLogs::new(faults.clone(), true, flags.observation.rotation());
     let disk_waits = disk_waits(&faults);
     let resources = Resources::new(Caching::default(), &faults, &disk_waits, logs, 1);
     let sites = sites(

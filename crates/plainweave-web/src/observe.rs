@@ -96,7 +96,7 @@ impl Observers {
     ) -> anyhow::Result<Self> {
         let log = flags.access_log.as_deref();
         let log = log
-            .map(|path| AccessLog::start(path, flags.log_format, faults.clone()))
+            .map(|path| AccessLog::start(path, flags.log_format, faults.clone(), flags.rotation()))
             .transpose()?;
         let listener = admin.map(|address| super::listen::bind(address, inherited));
         let listener = listener.transpose()?;

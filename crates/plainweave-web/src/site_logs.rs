@@ -14,11 +14,13 @@ use plainweave_http::Exchange;
 use super::access::{self, AccessLog, Writer};
 use super::faults::Faults;
 use super::line::Format;
+use super::rotation::Rotation;
 
 /// The logs of all sites.
 #[derive(Debug)]
 pub(super) struct SiteLogs {
     faults: Arc<Faults>,
+    rotation: Option<Rotation>,
     /// Nothing is opened: it is found out whether it could be.
     is_check: bool,
     open: Mutex<Vec<Weak<SiteLog>>>,
@@ -38,9 +40,10 @@ pub(super) struct SiteLog {
 }
 
 impl SiteLogs {
-    pub(super) fn new(faults: Arc<Faults>, is_check: bool) -> Self {
+    pub(super) fn new(faults: Arc<Faults>, is_check: bool, rotation: Option<Rotation>) -> Self {
         Self {
             faults,
+            rotation,
             is_check,
             open: Mutex::default(),
             checked: Mutex::default(),
@@ -58,7 +61,7 @@ impl SiteLogs {
         );
         let other = || format!("{} is another site's, in another format", path.display());
         if self.is_check {
-            access::check(path)?;
+            access::check(path, self.rotation)?;
             let mut checked = lock(&self.checked);
             let mut known = checked.iter();
             ensure!(
@@ -77,7 +80,7 @@ impl SiteLogs {
             return Ok(Some(known));
         }
 
-        let (log, writer) = AccessLog::start(path, format, self.faults.clone())?;
+        let (log, writer) = AccessLog::start(path, format, self.faults.clone(), self.rotation)?;
         let log = Arc::new(SiteLog {
             path: path.to_owned(),
             format,

@@ -23,6 +23,7 @@ mod load_outputs;
 mod load_sessions;
 mod load_steps;
 mod load_tls;
+mod log_rotation;
 mod memory_limit;
 mod modes;
 mod observe;

@@ -177,6 +177,7 @@ pub(crate) const CRATES: &[Layers] = &[
                 "memory_bound",
                 "pool",
                 "proxy",
+                "rotation",
                 "slowest",
             ],
         ],
