@@ -1,5 +1,6 @@
 //! What TLS is made from, by memcached's options, and which listener has how much of it.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// What a listener asks of those who connect: memcached's prefixes of an address, by `-l`.
@@ -29,6 +30,21 @@ impl Security {
             .find_map(|(name, security)| Some((Some(security), text.strip_prefix(name)?)));
         found.unwrap_or((None, text))
     }
+}
+
+/// Returns whether a connection to this address comes to a listener without TLS: to the one with
+/// that address, or else to one that has all of its family.
+pub(super) fn is_plain(listeners: &[(SocketAddr, Security)], local: SocketAddr) -> bool {
+    let ip = local.ip().to_canonical();
+    let here = listeners
+        .iter()
+        .filter(|(address, _)| address.port() == local.port());
+    let exact = here.clone().find(|(address, _)| address.ip() == ip);
+    let found = exact.or_else(|| {
+        let mut here = here;
+        here.find(|(address, _)| address.ip().is_unspecified() && address.is_ipv4() == ip.is_ipv4())
+    });
+    found.is_some_and(|(_, security)| *security == Security::Plain)
 }
 
 /// The files, and what else the options say.
@@ -98,5 +114,38 @@ impl Certificates {
     /// Returns whether anything was said of TLS.
     pub(super) fn is_given(&self) -> bool {
         *self != Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_one_of_the_listener_with_its_address() {
+        let listeners = |all: &[(&str, Security)]| {
+            let all = all.iter();
+            all.map(|(address, security)| (address.parse().unwrap(), *security))
+                .collect::<Vec<_>>()
+        };
+        let is_plain_at =
+            |all: &[_], local: &str| is_plain(&listeners(all), local.parse().unwrap());
+        let split = [
+            ("0.0.0.0:1", Security::Plain),
+            ("[::]:1", Security::Mutual),
+            ("127.0.0.1:1", Security::Usual),
+            ("[::1]:2", Security::Plain),
+        ];
+        for (local, expected) in [
+            ("10.0.0.1:1", true),
+            ("127.0.0.1:1", false),
+            ("[::ffff:127.0.0.1]:1", false),
+            ("[::1]:1", false),
+            ("[::1]:2", true),
+            ("127.0.0.1:2", false),
+            ("10.0.0.1:3", false),
+        ] {
+            assert_eq!(is_plain_at(&split, local), expected, "{local}");
+        }
     }
 }

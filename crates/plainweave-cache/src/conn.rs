@@ -121,14 +121,18 @@ impl Cache {
     /// Says that there is no memory, without waiting for the client, and has the connection closed.
     #[cold]
     fn refuse(&self, conn: &mut Conn) -> Next {
+        // What has come already asks for something, whether more comes or not.
+        let asks = std::mem::take(&mut conn.unanswered) || !conn.rest.is_empty();
         // A close over unread bytes could destroy the answer.
-        match conn.stream.read(&mut [0; REFUSED]) {
-            Ok(1..) => {}
-            // A part of a record, which asks for nothing yet.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Idle,
-            _ => return Next::Close,
+        if !asks || conn.stream.is_readable() {
+            match conn.stream.read(&mut [0; REFUSED]) {
+                Ok(1..) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock && asks => {}
+                // A part of a record, which asks for nothing yet.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Idle,
+                _ => return Next::Close,
+            }
         }
-
         conn.reason = "out_of_memory";
         if self.clients.shed.fetch_add(1, Relaxed) == 0 {
             let turns = self.settings.turns;

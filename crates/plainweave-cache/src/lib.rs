@@ -113,22 +113,20 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     let workers = engine.runtime.workers;
     let workers = workers.or(thread::available_parallelism().ok());
     let workers = workers.unwrap_or(NonZeroUsize::MIN);
+    if flags.doctor.doctor {
+        return examine(flags, workers);
+    }
     let config = store_config(flags, workers);
     let memory = MemoryLimit::choose(flags.limits.max_memory);
     let memory = MemoryBound::new(memory, &config, flags.listen.enable_ssl);
     let mut settings = Settings::of(flags, workers.get(), &memory);
-    if flags.doctor.doctor {
-        return doctor::examine(&plan(flags, &config, &memory, &settings)?);
-    }
     // As whoever started this: the other server may be that user's.
     let replace = flags.replace.replace.as_deref();
     let architecture = engine.serving.architecture.architecture;
     let mut inherited = Inherited::find("cache", replace, architecture)?;
     // By the time that there is a thread, root may have been given up, which alone can raise some
     // limits.
-    let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    let spare = engine.mode().spare_descriptors(count(most));
-    let others = OTHER_DESCRIPTORS + 3 * workers.get() + spare;
+    let others = other_descriptors(flags, workers);
     settings.connections = connections(settings.connections, others);
 
     // As in memcached, before anything is opened: the files of -s and -P are the user's, and a port
@@ -162,7 +160,8 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     show_details(&mut cache, flags.allowed.prefix_delimiter)?;
     cache.handling = runtimes.handling(hooks);
     let listeners = listen::all(&flags.listen, &mut inherited)?;
-    cache.plain = listeners.plain();
+    cache.addresses = listeners.addresses();
+    cache.has_unix = listeners.unix.is_some();
     cache.tls = listeners.tls(&flags.limits.extended().certificates, workers)?;
     if let Some(bytes) = memory.socket_buffers {
         listeners.bound_buffers(bytes)?;
@@ -213,28 +212,50 @@ fn warn_of_memory(memory: &MemoryBound, config: &store::Config) {
     }
 }
 
-/// Returns what the flags ask of the machine.
-fn plan(
-    flags: &Flags,
-    config: &store::Config,
-    memory: &MemoryBound,
-    settings: &Settings,
-) -> anyhow::Result<ServerPlan> {
+/// Says what the machine allows a server with these flags, and what to change.
+fn examine(flags: &Flags, workers: NonZeroUsize) -> anyhow::Result<()> {
     let engine = &flags.engine;
-    let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    let spare = engine.mode().spare_descriptors(count(most));
-    Ok(ServerPlan {
-        connections: Some(settings.connections),
-        others: OTHER_DESCRIPTORS + 3 * settings.threads + spare,
+    let config = store_config(flags, workers);
+    let memory = MemoryLimit::choose(flags.limits.max_memory);
+    let bound = MemoryBound::new(memory.clone(), &config, flags.listen.enable_ssl);
+    let settings = Settings::of(flags, workers.get(), &bound);
+    let architecture = engine.serving.architecture.architecture;
+    let mut inherited = Inherited::find("cache", None, architecture)?;
+    let asked = settings.connections;
+    let connections = connections(asked, other_descriptors(flags, workers));
+    let assumed = privileges::assume("plainweave cache", engine.user.as_deref(), &[]);
+
+    let listeners = assumed.and_then(|()| listen::all(&flags.listen, &mut inherited));
+    let certificates = flags.limits.extended().certificates;
+    let files = || {
+        flags.access.users()?;
+        if let Ok(listeners) = &listeners {
+            listeners.tls(&certificates, workers)?;
+        }
+        Ok("and the files that they name can be used".to_owned())
+    };
+    doctor::examine(&ServerPlan {
+        flags: files(),
+        listening: listeners.map(|listeners| listeners.to_string()),
+        replace: flags.replace.replace.clone(),
+        connections,
+        asked_connections: Some(asked),
         backlog: u32::try_from(settings.backlog).ok(),
-        addresses: listen::asked(&flags.listen)?,
-        replaces: flags.replace.replace.is_some(),
+        is_usual_backlog: settings.backlog == Settings::default().backlog,
+        workers: workers.get(),
         io: engine.runtime.io,
         mode: engine.mode(),
-        memory: MemoryLimit::choose(flags.limits.max_memory),
-        shortage: memory.warning(config),
+        memory,
+        shortage: bound.warning(&config),
         user: engine.user.clone(),
     })
+}
+
+/// Returns the descriptors beside those of connections.
+fn other_descriptors(flags: &Flags, workers: NonZeroUsize) -> usize {
+    let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let spare = flags.engine.mode().spare_descriptors(count(most));
+    OTHER_DESCRIPTORS + 3 * workers.get() + spare
 }
 
 /// Has figures by key prefix shown, if a flag says where a prefix ends.

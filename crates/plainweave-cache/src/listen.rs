@@ -42,11 +42,11 @@ impl Listeners {
         tcp.chain(unix).map(|fd| fd.try_clone_to_owned()).collect()
     }
 
-    /// Returns where TLS is not spoken.
-    pub(super) fn plain(&self) -> Vec<SocketAddr> {
+    /// Returns where it listens, and what is spoken there.
+    pub(super) fn addresses(&self) -> Vec<(SocketAddr, Security)> {
         let tcp = self.tcp.iter();
-        let plain = tcp.filter(|(_, security)| *security == Security::Plain);
-        let addresses = plain.filter_map(|(listener, _)| listener.local_addr().ok());
+        let addresses =
+            tcp.filter_map(|(listener, security)| Some((listener.local_addr().ok()?, *security)));
         addresses.collect()
     }
 
@@ -169,23 +169,6 @@ pub(super) fn all(flags: &Listen, inherited: &mut Inherited) -> anyhow::Result<L
         details: flags.admin_details,
         sharing: inherited.sharing().clone(),
     })
-}
-
-/// Returns where the flags have it listen.
-pub(super) fn asked(flags: &Listen) -> anyhow::Result<Vec<SocketAddr>> {
-    let port = u16::try_from(flags.port()).unwrap_or(0);
-    if flags.unix_socket.is_some() || flags.port() == 0 {
-        return Ok(flags.admin.into_iter().collect());
-    }
-    let mut asked = Vec::new();
-    for text in &flags.listen {
-        asked.append(&mut addresses(Security::split(text).1, port)?);
-    }
-    if asked.is_empty() {
-        asked.push((Ipv4Addr::UNSPECIFIED, port).into());
-    }
-    asked.extend(flags.admin);
-    Ok(asked)
 }
 
 /// Opens a socket; true: not for IPv4 clients.

@@ -149,8 +149,12 @@ mod tests {
                     + held(bound.budget)
                     + bound.connections as u64 * connection
                     + bound.turns as u64 * turn;
-                assert!(taken <= limit * MIB, "{taken} of {limit} MiB: {bound:?}");
-                assert_eq!(bound.warning(&store), None, "{limit} MiB, -m {memory}");
+                // The least of connections over TLS takes more than is left there.
+                let is_short = secure && limit <= 100;
+                let warning = bound.warning(&store);
+                assert_eq!(warning.is_some(), is_short, "{limit} MiB, -m {memory}");
+                let fits = taken <= limit * MIB;
+                assert!(fits || is_short, "{taken} of {limit} MiB: {bound:?}");
             }
         }
     }

@@ -22,6 +22,7 @@ use super::conn::{Conn, Next};
 use super::dump;
 use super::shared::Cache;
 use super::stream::{Layered, Stream};
+use super::tls::Tls;
 use plainweave_daemon::architecture::{Architecture, Loops};
 use plainweave_daemon::door::Door;
 use plainweave_daemon::listening::Listening;
@@ -105,9 +106,12 @@ impl Service {
         let service = self.clone();
         // Or who could not come in by a port of this server would have come in by another's.
         if !self.cache.is_open_to(&stream) {
-            return self.cache.tell(
-                "a connection of the server before this one is closed: its port speaks TLS now",
-            );
+            if self.cache.tls.as_ref().is_some_and(Tls::closes_first) {
+                let text =
+                    "connections of the server before this one are closed where TLS is spoken now";
+                self.cache.tell(text);
+            }
+            return;
         }
 
         let permit = self.cache.connection_limit.adopt();
@@ -290,35 +294,41 @@ impl Service {
         }
     }
 
-    /// Reads the files of TLS again, once a second at most, whoever asks. Returns the answer.
+    /// Reads the files of TLS again, once a second at most: who wishes for it before a reading
+    /// begins has the answer of that one. Returns the answer.
     fn refresh_certificates(&self) -> &'static [u8] {
         const STOPS: &[u8] = b"SERVER_ERROR the server stops\r\n";
-        let Ok(mut refreshing) = self.cache.refreshing.lock() else {
+        let wished = Instant::now();
+        let Ok(mut last) = self.cache.refreshing.lock() else {
             return STOPS;
         };
-
-        if sleep_until(saturating_add(refreshing.at, REFRESH)).is_err() {
+        if last.began > wished {
+            return last.answer;
+        }
+        if sleep_until(saturating_add(last.began, REFRESH)).is_err() {
             return STOPS;
         }
 
-        refreshing.at = Instant::now();
+        last.began = Instant::now();
         let cache = self.cache.clone();
         let now = cache.clock.now();
         let reload = move || cache.tls.as_ref().map(|tls| tls.reload(now));
-        let reloaded = plainweave::blocking(reload).ok().flatten();
-        match reloaded {
-            Some(Ok(())) => b"OK\r\n",
+        last.answer = match plainweave::blocking(reload).ok().flatten() {
+            Some(Ok(())) => {
+                last.said.clear();
+                b"OK\r\n"
+            }
             Some(Err(error)) => {
                 let said = format!("{error:#}");
-                if refreshing.said != said {
+                if last.said != said {
                     self.cache.tell(&said);
-                    refreshing.said = said;
+                    last.said = said;
                 }
-
                 b"SERVER_ERROR the certificates stay as they were; the log says why\r\n"
             }
             None => b"SERVER_ERROR the certificates cannot be read at the moment\r\n",
-        }
+        };
+        last.answer
     }
 }
 

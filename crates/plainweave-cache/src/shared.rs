@@ -12,6 +12,7 @@ use plainweave::net::TcpStream;
 use plainweave_serve::Listeners;
 use plainweave_serve::accept::{ConnectionLimit, Fault};
 
+use super::certificates::{self, Security};
 use super::settings::Settings;
 use super::{clients, details, hotkeys, memory_budget, pinned, scratch, store, tls, users, watch};
 use plainweave_daemon::architecture::Handling;
@@ -32,8 +33,10 @@ pub(crate) struct Cache {
     pub(crate) users: Option<users::Users>,
     /// What those listeners speak that are to be secure.
     pub(crate) tls: Option<tls::Tls>,
-    /// Where listeners speak something else than TLS, if there is any.
-    pub(crate) plain: Vec<SocketAddr>,
+    /// Where it listens.
+    pub(crate) addresses: Vec<(SocketAddr, Security)>,
+    /// And on a Unix socket, too.
+    pub(crate) has_unix: bool,
     /// The last wish of a client to have its files read again.
     pub(crate) refreshing: plainweave::sync::Mutex<Refreshing>,
     pub(crate) clients: Arc<clients::Clients>,
@@ -54,19 +57,23 @@ pub(crate) struct Cache {
     stop: mpsc::Sender<()>,
 }
 
-/// What became of a wish of a client to have the files of TLS read again.
+/// The last reading of the files of TLS that a client wished for.
 #[derive(Debug)]
 pub(crate) struct Refreshing {
-    pub(crate) at: Instant,
+    /// When it began.
+    pub(crate) began: Instant,
+    pub(crate) answer: &'static [u8],
     /// The error, as it was said.
     pub(crate) said: String,
 }
 
 impl Default for Refreshing {
     fn default() -> Self {
-        let at = Instant::now();
-        let said = String::new();
-        Self { at, said }
+        Self {
+            began: Instant::now(),
+            answer: b"",
+            said: String::new(),
+        }
     }
 }
 
@@ -98,7 +105,8 @@ impl Cache {
             watchers,
             users: None,
             tls: None,
-            plain: Vec::new(),
+            addresses: Vec::new(),
+            has_unix: false,
             refreshing: plainweave::sync::Mutex::new(Refreshing::default()),
             clients: Arc::default(),
             connection_limit: ConnectionLimit::new(most, 0),
@@ -172,14 +180,11 @@ impl Cache {
     /// Returns whether a connection that another server has accepted, without TLS, is one that a
     /// listener of this one might have accepted so.
     pub(crate) fn is_open_to(&self, stream: &TcpStream) -> bool {
-        match stream.local_addr() {
-            Ok(local) if self.tls.is_some() => self.plain.iter().any(|plain| {
-                let is_any = plain.ip().is_unspecified();
-                plain.port() == local.port() && (is_any || plain.ip() == local.ip())
-            }),
+        let Ok(local) = stream.local_addr() else {
             // A Unix socket has no address.
-            _ => true,
-        }
+            return self.tls.is_none() || self.has_unix;
+        };
+        self.tls.is_none() || certificates::is_plain(&self.addresses, local)
     }
 
     /// With -v it is said why connections have to wait.

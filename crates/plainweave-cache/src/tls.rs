@@ -58,6 +58,8 @@ pub(crate) struct Tls {
     refreshed: AtomicU32,
     /// A handshake has failed.
     has_failed: AtomicBool,
+    /// A connection that was handed over without TLS was closed.
+    has_closed: AtomicBool,
 }
 
 impl Tls {
@@ -114,6 +116,7 @@ impl Tls {
             acceptors,
             refreshed: AtomicU32::new(0),
             has_failed: AtomicBool::new(false),
+            has_closed: AtomicBool::new(false),
         })
     }
 
@@ -147,6 +150,11 @@ impl Tls {
     /// Notes that a handshake has failed. Returns whether it is the first.
     pub(super) fn fails_first(&self) -> bool {
         !self.has_failed.swap(true, Relaxed)
+    }
+
+    /// Notes that a connection that was handed over is closed. Returns whether it is the first.
+    pub(super) fn closes_first(&self) -> bool {
+        !self.has_closed.swap(true, Relaxed)
     }
 
     /// Returns whether sessions are resumed anywhere.

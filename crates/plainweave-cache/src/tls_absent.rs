@@ -38,6 +38,10 @@ impl Tls {
         match *self {}
     }
 
+    pub(super) fn closes_first(&self) -> bool {
+        match *self {}
+    }
+
     pub(crate) fn resumes(&self) -> bool {
         match *self {}
     }

@@ -6,14 +6,13 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
-use std::thread::available_parallelism;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::Args;
 use plainweave::{Runtime, Storage};
 use rustix::process::{Resource, geteuid, getrlimit};
-use socket2::{Domain, Socket, Type};
 
 use crate::console::say;
 use crate::engine::Io;
@@ -29,19 +28,25 @@ pub struct DoctorFlags {
     pub doctor: bool,
 }
 
-/// What a server is asked to do.
+/// What a server is asked to do, and what came of trying.
 #[derive(Debug)]
 pub struct ServerPlan {
-    /// Connections at a time, if a flag says how many.
-    pub connections: Option<usize>,
-    /// Descriptors beside theirs.
-    pub others: usize,
-    /// Connections that are to wait in the kernel, if a flag says how many.
+    /// What the flags and the files that they name say, or what is wrong with them.
+    pub flags: anyhow::Result<String>,
+    /// Where it listens, or why it cannot.
+    pub listening: anyhow::Result<String>,
+    /// Where a server is to be taken over from.
+    pub replace: Option<PathBuf>,
+    /// Connections at a time that there is room for.
+    pub connections: usize,
+    /// The same, if a flag says how many.
+    pub asked_connections: Option<usize>,
+    /// Connections that are to wait in the kernel, if the server says how many.
     pub backlog: Option<u32>,
-    /// Where it listens.
-    pub addresses: Vec<SocketAddr>,
-    /// Whether another server on these addresses is one to take over from.
-    pub replaces: bool,
+    /// Whether that is nobody's wish.
+    pub is_usual_backlog: bool,
+    /// Worker threads.
+    pub workers: usize,
     /// The driver, if a flag names one.
     pub io: Option<Io>,
     /// When fibers move, and whose storage they see.
@@ -108,24 +113,16 @@ impl Diagnosis {
 /// Something is bad; how many findings are.
 pub fn examine(plan: &ServerPlan) -> anyhow::Result<()> {
     let read = |path: &str| fs::read_to_string(path).ok();
-    let mut findings = machine(&read, available_parallelism().map_or(1, usize::from));
+    let mut findings = machine(&read, plan.workers);
     findings.push(driver(plan.io));
     findings.push(storage(plan.mode));
-    findings.push(memory(plan));
-    let limit = getrlimit(Resource::Nofile);
-    // Root may go beyond its limit, and not beyond that of the kernel.
-    let most = read("/proc/sys/fs/nr_open").and_then(|text| text.trim().parse().ok());
-    let raised = match geteuid().is_root() {
-        true => most.or(limit.maximum),
-        false => limit.maximum,
-    };
-    findings.push(descriptors(plan, limit.current, raised));
+    findings.push(memory(plan, MemoryLimit::choose(None).as_ref()));
+    findings.push(descriptors(plan));
     findings.push(backlog(plan, &read));
-    findings.extend(plan.addresses.iter().map(|address| {
-        let bound = bind(*address);
-        listening(*address, plan.replaces, bound.err(), &read)
-    }));
     findings.push(user(plan, geteuid().is_root()));
+    findings.push(tried("flags", &plan.flags));
+    let is_answered = plan.replace.as_deref().map(is_answered);
+    findings.push(listening(&plan.listening, is_answered));
 
     let width = findings.iter().map(|one| one.what.len()).max().unwrap_or(0);
     for Diagnosis {
@@ -177,13 +174,11 @@ fn machine(read: &dyn Fn(&str) -> Option<String>, workers: usize) -> Vec<Diagnos
     }];
 
     let cpus = text("/proc/cpuinfo").map_or(0, |text| text.matches("\nprocessor").count() + 1);
-    findings.push(match workers < cpus {
-        true => Diagnosis::good(
-            "processors",
-            format!("{workers} of {cpus}, by the affinity mask or the control group's quota"),
-        ),
-        false => Diagnosis::good("processors", workers.to_string()),
-    });
+    let s = if workers == 1 { "" } else { "s" };
+    findings.push(Diagnosis::good(
+        "processors",
+        format!("{workers} worker{s} on {cpus}"),
+    ));
 
     let clock = text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let clock = clock.unwrap_or_else(|| "unknown".to_owned());
@@ -230,7 +225,7 @@ fn version(release: &str) -> (u32, u32) {
 fn driver(asked: Option<Io>) -> Diagnosis {
     let what = "driver";
     if asked == Some(Io::Epoll) {
-        return Diagnosis::good(what, "epoll (--io)");
+        return Diagnosis::good(what, "epoll (--io, or its default)");
     }
     let started = Runtime::builder()
         .workers(1)
@@ -263,18 +258,23 @@ fn storage(mode: Mode) -> Diagnosis {
             what,
             format!("the workers', so a fiber that holds up its worker holds up others: {why}"),
         ),
-        _ => Diagnosis::good(what, "the workers' (--mode)"),
+        _ => Diagnosis::good(what, "the workers' (--mode, or its default)"),
     }
 }
 
-fn memory(plan: &ServerPlan) -> Diagnosis {
+/// `found`: what there is, whatever a flag says.
+fn memory(plan: &ServerPlan, found: Option<&MemoryLimit>) -> Diagnosis {
     let what = "memory";
     match (&plan.shortage, &plan.memory) {
         (Some(shortage), _) => Diagnosis::bad(what, shortage.clone()),
-        (None, Some(limit)) if limit.is_hard() => Diagnosis::good(what, limit.to_string()),
-        (None, Some(limit)) => {
-            Diagnosis::good(what, format!("{limit}, no limit of a control group"))
-        }
+        (None, Some(limit)) => match found.filter(|found| found.bytes < limit.bytes) {
+            Some(found) => Diagnosis::bad(
+                what,
+                format!("{limit} is more than there is, {found} (leave --max-memory out)"),
+            ),
+            None if limit.is_hard() => Diagnosis::good(what, limit.to_string()),
+            None => Diagnosis::good(what, format!("{limit}, no limit of a control group")),
+        },
         (None, None) => Diagnosis::note(
             what,
             "not bounded: under load the kernel may end the server",
@@ -282,40 +282,25 @@ fn memory(plan: &ServerPlan) -> Diagnosis {
     }
 }
 
-/// `raised`: what the server may raise the limit to.
-fn descriptors(plan: &ServerPlan, now: Option<u64>, raised: Option<u64>) -> Diagnosis {
-    let what = "descriptors";
-    let most = raised.unwrap_or(u64::MAX);
-    let text = |limit: u64| match limit {
-        u64::MAX => "any number".to_owned(),
-        limit => limit.to_string(),
-    };
-    let allowed = match now {
-        Some(now) if now < most => format!("{now}, raised to {}", text(most)),
-        _ => text(most),
-    };
-    let remedy = "ulimit -n, LimitNOFILE= of systemd, or fewer connections";
-    let Some(connections) = plan.connections else {
-        return match most {
-            0..4096 => Diagnosis::note(
-                what,
-                format!("{allowed}: room for few connections ({remedy})"),
+fn descriptors(plan: &ServerPlan) -> Diagnosis {
+    let what = "connections";
+    let allowed = getrlimit(Resource::Nofile).current;
+    let allowed = allowed.map_or_else(|| "any number".to_owned(), |limit| limit.to_string());
+    let remedy = "ulimit -n, or LimitNOFILE= of systemd";
+    let fit = plan.connections;
+    match plan.asked_connections {
+        Some(asked) if asked > fit => Diagnosis::bad(
+            what,
+            format!(
+                "{fit} at a time, not {asked}, by {allowed} descriptors ({remedy}; ask for fewer)"
             ),
-            _ => Diagnosis::good(what, allowed),
-        };
-    };
-
-    let needed = (connections + plan.others) as u64;
-    if needed > most {
-        let fit = most.saturating_sub(plan.others as u64).max(1);
-        let text =
-            format!("{allowed}: {connections} connections need {needed}, and {fit} fit ({remedy})");
-        return Diagnosis::bad(what, text);
+        ),
+        None if fit < 512 => Diagnosis::note(
+            what,
+            format!("{fit} at a time, by {allowed} descriptors ({remedy}) or by memory"),
+        ),
+        _ => Diagnosis::good(what, format!("up to {fit} at a time")),
     }
-    Diagnosis::good(
-        what,
-        format!("{allowed}, and {connections} connections need {needed}"),
-    )
 }
 
 fn backlog(plan: &ServerPlan, read: &dyn Fn(&str) -> Option<String>) -> Diagnosis {
@@ -325,80 +310,73 @@ fn backlog(plan: &ServerPlan, read: &dyn Fn(&str) -> Option<String>) -> Diagnosi
     let Some(most) = most else {
         return Diagnosis::note(what, format!("{file} cannot be read"));
     };
-    match plan.backlog.filter(|asked| *asked > most) {
-        Some(asked) => Diagnosis::bad(
-            what,
-            format!(
-                "{most} connections may wait, not {asked} (sysctl -w net.core.somaxconn={asked})"
-            ),
-        ),
-        None if most < 512 => Diagnosis::note(
-            what,
-            format!(
-                "{most} connections may wait: few where many come at once (sysctl -w \
-                 net.core.somaxconn=4096)"
-            ),
-        ),
-        None => Diagnosis::good(what, format!("{most} connections may wait")),
-    }
-}
-
-/// Binds and does not listen.
-fn bind(address: SocketAddr) -> io::Result<()> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    socket.bind(&address.into())
-}
-
-fn listening(
-    address: SocketAddr,
-    replaces: bool,
-    error: Option<io::Error>,
-    read: &dyn Fn(&str) -> Option<String>,
-) -> Diagnosis {
-    let what = "address";
-    let Some(error) = error else {
-        return Diagnosis::good(what, format!("{address} is free"));
-    };
-    match error.kind() {
-        ErrorKind::AddrInUse if replaces => Diagnosis::good(
-            what,
-            format!("{address} is in use, to be taken over by --replace"),
-        ),
-        ErrorKind::AddrInUse => Diagnosis::bad(
-            what,
-            format!(
-                "another server is on {address} (`ss -ltnp` says which; stop it, or choose \
-                 another port)"
-            ),
-        ),
-        ErrorKind::AddrNotAvailable => Diagnosis::bad(
-            what,
-            format!("this machine has no {} (see `ip address`)", address.ip()),
-        ),
-        ErrorKind::PermissionDenied => {
-            let file = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
-            let first = read(file).unwrap_or_else(|| "1024".to_owned());
+    let remedy = |asked| format!("sysctl -w net.core.somaxconn={asked}");
+    match plan.backlog {
+        Some(asked) if asked > most => {
             let text = format!(
-                "{address}: ports below {} need root or CAP_NET_BIND_SERVICE \
-                 (AmbientCapabilities= of systemd)",
-                first.trim()
+                "{most} connections may wait, not {asked} ({})",
+                remedy(asked)
             );
-
-            Diagnosis::bad(what, text)
+            match plan.is_usual_backlog {
+                true => Diagnosis::note(what, text),
+                false => Diagnosis::bad(what, text),
+            }
         }
-        _ => Diagnosis::bad(what, format!("{address} cannot be listened on: {error}")),
+        None if most < 512 => {
+            let few = "few where many come at once";
+            let text = format!("{most} connections may wait: {few} ({})", remedy(4096));
+            Diagnosis::note(what, text)
+        }
+        asked => {
+            let waiting = asked.unwrap_or(most).min(most);
+            Diagnosis::good(what, format!("{waiting} connections may wait"))
+        }
     }
+}
+
+/// What came of trying something.
+fn tried(what: &'static str, outcome: &anyhow::Result<String>) -> Diagnosis {
+    match outcome {
+        Ok(text) => Diagnosis::good(what, text.clone()),
+        Err(error) => Diagnosis::bad(what, format!("{error:#}")),
+    }
+}
+
+/// `is_answered`: whether there is a server to take over from, if one may be there.
+fn listening(outcome: &anyhow::Result<String>, is_answered: Option<bool>) -> Diagnosis {
+    let what = "addresses";
+    let is_in_use = |error: &anyhow::Error| {
+        let mut causes = error
+            .chain()
+            .filter_map(|cause| cause.downcast_ref::<io::Error>());
+        causes.any(|error| error.kind() == ErrorKind::AddrInUse)
+    };
+    match outcome {
+        Err(error) if is_in_use(error) => match is_answered {
+            Some(true) => Diagnosis::note(
+                what,
+                format!("{error:#}; or it is the server of --replace, to be taken over from"),
+            ),
+            Some(false) => Diagnosis::bad(
+                what,
+                format!("{error:#}; no server answers at the file of --replace"),
+            ),
+            None => tried(what, outcome),
+        },
+        _ => tried(what, outcome),
+    }
+}
+
+/// Returns whether a server listens there.
+fn is_answered(path: &Path) -> bool {
+    UnixStream::connect(path).is_ok()
 }
 
 fn user(plan: &ServerPlan, is_root: bool) -> Diagnosis {
     let what = "user";
     match &plan.user {
         Some(name) if is_root => Diagnosis::good(what, format!("root becomes {name}")),
-        Some(name) => Diagnosis::note(what, format!("not root, so it does not become {name}")),
+        Some(name) => Diagnosis::good(what, format!("{name}, or who has started it")),
         None if is_root => Diagnosis::note(
             what,
             "root, and stays so (--user NAME has it become another)",
@@ -409,15 +387,20 @@ fn user(plan: &ServerPlan, is_root: bool) -> Diagnosis {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::anyhow;
+
     use super::*;
 
     fn plan() -> ServerPlan {
         ServerPlan {
-            connections: Some(1000),
-            others: 50,
+            flags: Ok(String::new()),
+            listening: Ok(String::new()),
+            replace: None,
+            connections: 1000,
+            asked_connections: Some(1000),
             backlog: Some(1024),
-            addresses: Vec::new(),
-            replaces: false,
+            is_usual_backlog: false,
+            workers: 1,
             io: None,
             mode: Mode::usual(),
             memory: None,
@@ -426,7 +409,7 @@ mod tests {
         }
     }
 
-    fn severitys(findings: &[Diagnosis]) -> Vec<(&str, Severity)> {
+    fn severities(findings: &[Diagnosis]) -> Vec<(&str, Severity)> {
         findings
             .iter()
             .map(|one| (one.what, one.severity))
@@ -447,7 +430,6 @@ mod tests {
                 };
                 Some(text.to_owned())
             };
-
             machine(&read, 1)
         };
 
@@ -458,9 +440,12 @@ mod tests {
             ("clock", Severity::Good),
             ("overcommit", Severity::Note),
         ];
-
-        assert_eq!(severitys(&good)[..4], expected);
-        assert_eq!(good[1].found.split(',').next(), Some("1 of 2"));
+        assert_eq!(severities(&good)[..4], expected);
+        assert!(
+            good[1].found.starts_with("1 worker on 2"),
+            "{}",
+            good[1].found
+        );
         let older = of("6.1.0-18-amd64", "hpet");
         assert_eq!(older[0].severity, Severity::Note);
         assert!(older[0].found.contains("about 32765"), "{}", older[0].found);
@@ -469,37 +454,35 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_counted_by_what_they_may_be_raised_to() {
-        let of = |connections, now, raised| {
+    fn connections_that_do_not_fit_are_bad() {
+        let of = |connections, asked_connections| {
             let plan = ServerPlan {
                 connections,
+                asked_connections,
                 ..plan()
             };
-
-            descriptors(&plan, now, raised)
+            descriptors(&plan)
         };
-
-        assert_eq!(
-            of(Some(1000), Some(256), Some(4096)).severity,
-            Severity::Good
-        );
-        assert_eq!(of(Some(1000), Some(256), None).severity, Severity::Good);
-        let short = of(Some(1000), Some(256), Some(500));
+        assert_eq!(of(1000, Some(1000)).severity, Severity::Good);
+        let short = of(450, Some(1000));
         assert_eq!(short.severity, Severity::Bad);
         assert!(
-            short.found.contains("need 1050, and 450 fit"),
+            short.found.contains("450 at a time, not 1000"),
             "{}",
             short.found
         );
-
-        assert_eq!(of(None, Some(256), Some(500)).severity, Severity::Note);
-        assert_eq!(of(None, Some(1024), Some(1 << 20)).severity, Severity::Good);
+        assert_eq!(of(200, None).severity, Severity::Note);
+        assert_eq!(of(20_000, None).severity, Severity::Good);
     }
 
     #[test]
-    fn what_the_kernel_would_cut_is_bad() {
+    fn a_backlog_that_the_kernel_would_cut_is_bad_if_it_was_asked_for() {
         let read = |most: &'static str| move |_: &str| Some(most.to_owned());
-        assert_eq!(backlog(&plan(), &read("4096\n")).severity, Severity::Good);
+        let good = backlog(&plan(), &read("4096\n"));
+        assert_eq!(
+            (good.severity, &*good.found),
+            (Severity::Good, "1024 connections may wait")
+        );
         let cut = backlog(&plan(), &read("128\n"));
         assert_eq!(cut.severity, Severity::Bad);
         assert!(
@@ -507,45 +490,59 @@ mod tests {
             "{}",
             cut.found
         );
-
+        let is_usual_backlog = true;
+        let usual = ServerPlan {
+            is_usual_backlog,
+            ..plan()
+        };
+        assert_eq!(backlog(&usual, &read("128\n")).severity, Severity::Note);
         assert_eq!(backlog(&plan(), &|_| None).severity, Severity::Note);
     }
 
     #[test]
-    fn addresses_are_tried() {
-        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = taken.local_addr().unwrap();
-        let found = |replaces| listening(address, replaces, bind(address).err(), &|_| None);
-        assert_eq!(found(false).severity, Severity::Bad);
-        assert!(found(false).found.contains("another server"));
-        assert_eq!(found(true).severity, Severity::Good);
-        drop(taken);
-        assert_eq!(found(false).severity, Severity::Good);
-        let elsewhere = "192.0.2.1:80".parse().unwrap();
-        let found = listening(elsewhere, false, bind(elsewhere).err(), &|_| None);
-        assert_eq!(found.severity, Severity::Bad);
-        let low = "127.0.0.1:80".parse().unwrap();
-        let denied = Some(ErrorKind::PermissionDenied.into());
-        let found = listening(low, false, denied, &|_| Some("1024\n".to_owned()));
-        assert!(found.found.contains("below 1024"), "{}", found.found);
+    fn an_address_in_use_is_bad_unless_a_server_hands_it_over() {
+        let in_use = || {
+            let error = anyhow!(io::Error::from(ErrorKind::AddrInUse));
+            Err(error.context("cannot listen"))
+        };
+        assert_eq!(listening(&in_use(), None).severity, Severity::Bad);
+        assert_eq!(listening(&in_use(), Some(false)).severity, Severity::Bad);
+        assert_eq!(listening(&in_use(), Some(true)).severity, Severity::Note);
+        let other = Err(anyhow!("nothing to listen on"));
+        assert_eq!(listening(&other, Some(true)).severity, Severity::Bad);
+        assert!(!is_answered(Path::new("/nowhere/replace")));
     }
 
     #[test]
-    fn a_shortage_of_memory_is_bad_and_no_bound_is_noted() {
-        assert_eq!(memory(&plan()).severity, Severity::Note);
+    fn memory_that_is_not_there_is_bad() {
+        assert_eq!(memory(&plan(), None).severity, Severity::Note);
+        let of = |bytes, found: Option<u64>| {
+            let memory_limit = MemoryLimit::choose(Some(bytes));
+            let plan = ServerPlan {
+                memory: memory_limit,
+                ..plan()
+            };
+            let found = found.and_then(|bytes| MemoryLimit::choose(Some(bytes)));
+            memory(&plan, found.as_ref()).severity
+        };
+        assert_eq!(of(1 << 30, Some(1 << 31)), Severity::Good);
+        assert_eq!(of(1 << 31, Some(1 << 30)), Severity::Bad);
         let shortage = Some("too little".to_owned());
         let short = ServerPlan { shortage, ..plan() };
-        assert_eq!(memory(&short).severity, Severity::Bad);
+        assert_eq!(memory(&short, None).severity, Severity::Bad);
+    }
+
+    #[test]
+    fn root_is_noted() {
         let user_of = |name: Option<&str>, is_root| {
             let plan = ServerPlan {
                 user: name.map(str::to_owned),
                 ..plan()
             };
-
             user(&plan, is_root).severity
         };
-
         assert_eq!(user_of(None, true), Severity::Note);
         assert_eq!(user_of(Some("www"), true), Severity::Good);
+        assert_eq!(user_of(None, false), Severity::Good);
     }
 }

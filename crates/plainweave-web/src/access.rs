@@ -79,7 +79,7 @@ pub(super) fn check(path: &Path, rotation: Option<Rotation>) -> anyhow::Result<(
         let moved = access(folder(path), Access::WRITE_OK);
         moved.with_context(|| {
             format!(
-                "cannot rotate {} in its directory (make that writable, or leave --access-log-size out)",
+                "cannot rotate {} (make its directory writable, or drop --access-log-size)",
                 path.display()
             )
         })?;

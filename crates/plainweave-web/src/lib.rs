@@ -109,7 +109,7 @@ pub fn run(flags: &Flags, settings: GivenSettings) -> anyhow::Result<()> {
     }
 
     if flags.doctor.doctor {
-        return doctor::examine(&plan(flags)?);
+        return doctor::examine(&plan(flags, &gathered)?);
     }
 
     let has_file = flags.config.config.is_some();
@@ -120,36 +120,52 @@ pub fn run(flags: &Flags, settings: GivenSettings) -> anyhow::Result<()> {
 pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     let asked = &flags.config;
     ensure!(
-        asked.config.is_none() && !asked.check && !asked.print_config && !asked.print_schema,
-        "a configuration is for 'plainweave web' itself"
+        asked.config.is_none()
+            && !asked.check
+            && !asked.print_config
+            && !asked.print_schema
+            && !flags.doctor.doctor,
+        "a configuration and --doctor are for 'plainweave web' itself"
     );
     serve(flags, None, hooks)
 }
 
-/// Returns what the flags ask of the machine.
-fn plan(flags: &Flags) -> anyhow::Result<ServerPlan> {
+/// Returns what the flags ask of the machine, and what came of trying.
+fn plan(flags: &Flags, gathered: &Gathered) -> anyhow::Result<ServerPlan> {
     let serving = &flags.engine.serving;
-    let memory = memory_bound(flags, serving.architecture.architecture);
-    let Addresses {
-        mut plain,
-        mut tls,
-        admin,
-        ..
-    } = flags.addresses(&mut Inherited::default())?;
-    plain.append(&mut tls);
-    plain.extend(admin);
-    let most = getrlimit(Resource::Nofile).maximum;
-    let most = most.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    let limits = &flags.limits;
+    let architecture = serving.architecture.architecture;
+    let memory = memory_bound(flags, architecture);
+    let mut inherited = Inherited::find("web", None, architecture)?;
+    let addresses = flags.addresses(&mut inherited)?;
+    let open_files = flags.caching.caching(memory.cache).open_files;
+    let connections = max_connections(flags, &addresses, open_files, &memory);
+    let listening = Listeners::bind(&addresses, flags.unix_mask, &mut inherited);
+    let listening = listening.and_then(|_open| {
+        let admin = addresses.admin.iter();
+        admin
+            .clone()
+            .try_for_each(|address| listen::bind(*address, &mut inherited).map(drop))?;
+        let all = addresses.plain.iter().chain(&addresses.tls).chain(admin);
+        let all = all.map(ToString::to_string);
+        let unix = addresses.unix.iter().map(|path| path.display().to_string());
+        let all: Vec<_> = all.chain(unix).collect();
+        Ok(format!("listening on {}", all.join(" ")))
+    });
+    let workers = flags.engine.runtime.workers;
+    let workers = workers.or(std::thread::available_parallelism().ok());
+
     Ok(ServerPlan {
-        connections: limits.max_connections.map(NonZeroUsize::get),
-        others: OTHER_DESCRIPTORS + flags.engine.spare_descriptors(most),
+        flags: checked(gathered, flags),
+        listening,
+        replace: flags.replace.replace.clone(),
+        connections,
+        asked_connections: flags.limits.max_connections.map(NonZeroUsize::get),
         backlog: None,
-        addresses: plain,
-        replaces: flags.replace.replace.is_some(),
+        is_usual_backlog: true,
+        workers: workers.map_or(1, NonZeroUsize::get),
         io: flags.engine.runtime.io,
         mode: flags.engine.mode(),
-        memory: MemoryLimit::choose(limits.max_memory),
+        memory: MemoryLimit::choose(flags.limits.max_memory),
         shortage: memory.warning(),
         user: flags.user.clone(),
     })

@@ -21,9 +21,10 @@ pub(super) const SUBCOMMAND: &str = "web";
 /// What the names of variables begin with.
 const PREFIX: &str = "PLAINWEAVE_WEB_";
 /// Flags that are no settings: they say where these are, or what to do with them.
-const NO_SETTINGS: [&str; 6] = [
+const NO_SETTINGS: [&str; 7] = [
     "config",
     "check",
+    "doctor",
     "print-config",
     "print-schema",
     "help",

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -644,7 +645,24 @@ fn a_replacement_opens_no_way_around_tls() {
     let mut secured = authority.connect_to(secure(&new));
     ask(&mut secured, "mn\r\n", "MN\r\n");
 
+    // Nor by a Unix socket that the new one has not.
+    let socket = authority.path("socket");
+    let file = authority.path("replace-unix");
+    let old = Running::spawn(command(&["-s", &socket, "--replace", &file]));
+    let mut client = UnixStream::connect(&socket).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.write_all(b"mn\r\n").unwrap();
+    client.read_exact(&mut [0; 4]).unwrap();
+    let common = ["-p", "-1", "-l", "127.0.0.1", "--replace", &file];
+    let _next = Running::spawn(command(&[&common[..], &["-Z", "-o", &options]].concat()));
+    assert_eq!(old.end().0, Some(0));
+    let _ = client.write_all(b"version\r\n");
+    let mut rest = Vec::new();
+    let _ = client.read_to_end(&mut rest);
+    assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+
     // And to one that has a port without.
+    let file = authority.path("replace");
     drop(secured);
     let common = [
         "-p",
@@ -664,4 +682,46 @@ fn a_replacement_opens_no_way_around_tls() {
     assert_eq!(plain.end().0, Some(0));
     client.ask("get a\r\n", "END\r\n");
     drop(last);
+}
+
+/// What stands behind a command that takes its time comes when there is memory for no more turns.
+#[test]
+fn a_command_that_is_refused_for_memory_keeps_no_worker() {
+    let authority = Authority::new();
+    let server = serve(
+        &authority,
+        &[
+            "-t",
+            "1",
+            "-m",
+            "64",
+            "--max-memory",
+            "72m",
+            "-l",
+            "127.0.0.1,notls:127.0.0.1",
+        ],
+    );
+    let mut plain = server.connect();
+    let value = "v".repeat(900_000);
+    plain.ask(format!("set k 0 0 900000\r\n{value}\r\n"), "STORED\r\n");
+    let mut client = authority.connect_to(secure(&server));
+    ask(&mut client, "refresh_certs\r\n", "OK\r\n");
+    // It waits for a second.
+    client.write_all(b"refresh_certs\r\nmn\r\n").unwrap();
+    let mut crowd: Vec<_> = (0..60).map(|_| server.connect()).collect();
+    for one in &mut crowd {
+        one.send("get k\r\n".repeat(20));
+    }
+
+    expect(&mut client, "OK\r\n");
+    let mut answer = [0; 4];
+    client.read_exact(&mut answer).unwrap();
+    assert!(matches!(&answer, b"MN\r\n" | b"SERV"), "{answer:?}");
+    drop(crowd);
+    eventually("a new client is served", || {
+        let mut client = server.connect();
+        let mut answer = [0; 4];
+        client.send("mn\r\n");
+        client.0.read_exact(&mut answer).is_ok() && answer == *b"MN\r\n"
+    });
 }
