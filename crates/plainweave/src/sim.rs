@@ -16,6 +16,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use crate::builder::RuntimeBuilder;
+use crate::dump::Options;
 use crate::fiber;
 use crate::io::probe::Io;
 use crate::runtime::Runtime;
@@ -26,6 +27,12 @@ use crate::watchdog::deadlock::Deadlock;
 
 /// The policy that draws who goes on.
 const BY_CHANCE: &str = "local-fifo:order=drawn";
+/// Switches that a program may make: some seconds in a release build.
+const SWITCHES: u64 = 100_000_000;
+/// How often it is looked how many there were.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long it may take to show the fibers of one that goes on.
+const DUMP: Duration = Duration::from_secs(2);
 /// How long the fibers of a program that is stuck get to end, once they are cancelled.
 const CANCELLED: Duration = Duration::from_secs(1);
 
@@ -34,7 +41,8 @@ const CANCELLED: Duration = Duration::from_secs(1);
 ///
 /// # Panics
 /// With `f`'s panic; if all fibers wait for what cannot come, with a list of them and of where they
-/// wait; if the runtime cannot start.
+/// wait; if it goes on after 100 million switches ([`Simulation::max_switches`]); if the runtime
+/// cannot start.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -82,6 +90,7 @@ where
 pub struct Simulation {
     seed: u64,
     builder: RuntimeBuilder,
+    max_switches: u64,
 }
 
 impl Simulation {
@@ -89,7 +98,20 @@ impl Simulation {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let builder = Runtime::builder().io(Io::Sim { seed }).policy(BY_CHANCE);
-        Self { seed, builder }
+        let max_switches = SWITCHES;
+        Self {
+            seed,
+            builder,
+            max_switches,
+        }
+    }
+
+    /// Bounds how often fibers are switched to; the default is 100 million. A program that goes on
+    /// after that many (some more, for it is looked now and then) may never end, and is given up.
+    #[must_use]
+    pub fn max_switches(mut self, switches: u64) -> Self {
+        self.max_switches = switches;
+        self
     }
 
     /// Decides who goes on by another policy: `local-fifo:order=random` draws at each step,
@@ -110,7 +132,8 @@ impl Simulation {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let (runtime, end) = match watch(self.builder, "main", None, f) {
+        let bound = Bound::Switches(self.max_switches);
+        let (runtime, end) = match watch(self.builder, "main", bound, f) {
             Ok(watched) => watched,
             Err(why) => panic!("{why}"),
         };
@@ -124,7 +147,16 @@ impl Simulation {
                 let _ = runtime.shutdown(CANCELLED);
                 panic!("by seed {}: {deadlock}", self.seed);
             }
-            WatchedEnd::Late => unreachable!("no limit"),
+            WatchedEnd::Late => {
+                let dump = runtime.dump_with(&Options::new().stacks(true).limit(DUMP));
+                // It would wait for them.
+                std::mem::forget(runtime);
+                panic!(
+                    "by seed {}: it goes on after {} switches (Simulation::max_switches); its \
+                     fibers:\n{dump}",
+                    self.seed, self.max_switches
+                );
+            }
         }
     }
 }
@@ -158,12 +190,20 @@ pub(crate) enum WatchedEnd<T> {
     Joined(Result<T, JoinError>),
     /// All fibers wait, and nothing will wake them: who waits for what.
     Stuck(String),
-    /// It has not, within its time.
+    /// It has not, within its bound.
     Late,
 }
 
-/// Runs `f` on a fiber of that name, for `limit` of real time at most, unless fibers wait for what
-/// cannot come before. Returns the runtime as well; unless the body was joined it still has fibers,
+/// How long a body may go on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bound {
+    /// Of real time.
+    Time(Duration),
+    Switches(u64),
+}
+
+/// Runs `f` on a fiber of that name, within that bound, unless fibers wait for what cannot come
+/// before. Returns the runtime as well; unless the body was joined it still has fibers,
 /// for which its end would wait.
 ///
 /// # Errors
@@ -171,7 +211,7 @@ pub(crate) enum WatchedEnd<T> {
 pub(crate) fn watch<T: Send + 'static>(
     builder: RuntimeBuilder,
     name: &str,
-    limit: Option<Duration>,
+    bound: Bound,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> Result<(Runtime, WatchedEnd<T>), String> {
     let (ended, end) = channel::<Option<String>>();
@@ -195,10 +235,16 @@ pub(crate) fn watch<T: Send + 'static>(
     let fiber = fiber.map_err(|error| format!("the fiber \"{name}\" cannot start: {error}"))?;
 
     let waits = runtime.pool.caller_waits(|| Awaited::Fiber(fiber.handle()));
-    // In real time, whatever the driver's is.
-    let end = match limit {
-        Some(limit) => end.recv_timeout(limit).ok(),
-        None => end.recv().ok(),
+    let end = match bound {
+        // In real time, whatever the driver's is.
+        Bound::Time(limit) => end.recv_timeout(limit).ok(),
+        Bound::Switches(most) => loop {
+            match end.recv_timeout(LOOK) {
+                Ok(end) => break Some(end),
+                Err(_) if runtime.metrics().switches > most => break None,
+                Err(_) => {}
+            }
+        },
     };
     drop(waits);
     let end = match end {

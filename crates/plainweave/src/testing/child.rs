@@ -13,7 +13,7 @@ use crate::io::probe::Io;
 use crate::panics::name_panics;
 use crate::runtime::Runtime;
 use crate::sched::closure::UNSEEN_PANICS;
-use crate::sim::{WatchedEnd, watch};
+use crate::sim::{Bound, WatchedEnd, watch};
 
 /// How long fibers may take to end behind the body before they count as left.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -107,7 +107,9 @@ fn judged_once<R: Termination + 'static>(
 ) -> Result<(), String> {
     let unseen = UNSEEN_PANICS.load(Ordering::Relaxed);
     let limit = case.timeout.saturating_sub(began.elapsed());
-    let watched = watch(case.builder, "test", Some(limit), move || body().report());
+    let watched = watch(case.builder, "test", Bound::Time(limit), move || {
+        body().report()
+    });
     let (runtime, end) = watched?;
     let joined = match end {
         WatchedEnd::Joined(joined) => joined,

@@ -155,6 +155,47 @@ fn a_wait_without_end_is_reported() {
     });
 }
 
+/// A test that hangs instead says nothing of where.
+#[test]
+fn a_program_that_never_ends_is_given_up() {
+    unless_it_hangs("a_program_that_never_ends_is_given_up", || {
+        let endless = || {
+            let simulation = plainweave::sim::Simulation::new(3).max_switches(20_000);
+            simulation.run(|| {
+                let fibers = (0..2).map(|n| {
+                    let name = format!("turns-{n}");
+                    plainweave::Builder::new().name(name).spawn(|| {
+                        loop {
+                            plainweave::yield_now();
+                        }
+                    })
+                });
+                let fibers: Vec<_> = fibers.collect();
+                for fiber in fibers {
+                    let _: Result<(), _> = fiber.expect("a stack").join();
+                }
+            });
+        };
+        let panic = std::panic::catch_unwind(endless).expect_err("given up");
+        let text = panic.downcast_ref::<String>().expect("a text");
+        assert!(
+            text.starts_with("by seed 3: it goes on after 20000 switches"),
+            "{text}"
+        );
+        assert!(
+            text.contains("turns-0") && text.contains("turns-1"),
+            "{text}"
+        );
+
+        // One that ends within the bound does so.
+        let simulation = plainweave::sim::Simulation::new(3).max_switches(1 << 40);
+        assert_eq!(
+            simulation.run(|| (0..100).map(|_| plainweave::yield_now()).count()),
+            100
+        );
+    });
+}
+
 /// Who ran when, by the virtual clock: some hundred fibers that sleep, yield, park and wake each
 /// other.
 fn trace(policy: &'static str, seed: u64) -> Vec<(u64, u64, Duration)> {
