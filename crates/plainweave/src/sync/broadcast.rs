@@ -35,6 +35,7 @@ use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
+use crate::thread::preemption_point;
 
 /// The most values that a receiver takes in one section.
 const BATCH: usize = 16;
@@ -269,6 +270,7 @@ impl<T: Clone> Receiver<T> {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn recv(&mut self) -> Result<T, RecvError> {
+        preemption_point();
         loop {
             if let Some(value) = self.taken.pop() {
                 return Ok(Arc::unwrap_or_clone(value));

@@ -7,6 +7,7 @@ use super::select::{NoticeBranch, Notices, Watched, Watchers};
 use super::wait_queue::{self, Facts, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
+use crate::thread::preemption_point;
 
 struct State {
     /// A notification that found no waiter.
@@ -91,6 +92,7 @@ impl Notify {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn wait(&self) -> io::Result<()> {
+        preemption_point();
         self.0
             .wait_unless((0, QueueEnd::Back), Interrupts::Allowed, take_permit)?;
         Ok(())
@@ -173,6 +175,7 @@ impl<'a> Notified<'a> {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn wait(self) -> io::Result<()> {
+        preemption_point();
         self.notify
             .0
             .wait_unless((0, QueueEnd::Back), Interrupts::Allowed, |locked| {

@@ -21,6 +21,7 @@ use super::select::{NoticeBranch, Notices, Watched, Watchers};
 use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
+use crate::thread::preemption_point;
 
 /// The lists of waiters: receivers, and senders that wait for the end of all receivers.
 const RECEIVERS: usize = 0;
@@ -219,6 +220,7 @@ impl<T> Receiver<T> {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn changed(&mut self) -> io::Result<()> {
+        preemption_point();
         let seen = self.seen;
         let look = |locked: &mut Locked<T>| locked.state.newer_than(seen);
         loop {

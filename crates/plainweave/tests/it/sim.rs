@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::*;
-use plainweave::sync::Mutex;
 use plainweave::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use plainweave::sync::{Mutex, Notify};
 use plainweave::{Io, Runtime, sim, time};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -194,6 +194,80 @@ fn a_program_that_never_ends_is_given_up() {
             100
         );
     });
+}
+
+/// Others may go on before each of these, though it need not wait.
+#[test]
+fn notices_and_shared_messages_are_points_to_go_on_at() {
+    /// What is done twice by each of two fibers.
+    type Step = Box<dyn FnMut() + Send>;
+
+    let broadcast = || -> Step {
+        let (sender, mut receiver) = plainweave::sync::broadcast::channel(4);
+        assert_eq!((0..2).map(|n| sender.send(n)).sum::<usize>(), 2);
+        Box::new(move || {
+            receiver.recv().expect("one of two");
+            let _alive = &sender;
+        })
+    };
+    let notify = || -> Step {
+        let notify = Notify::new();
+        Box::new(move || {
+            notify.notify_one();
+            notify.wait().expect("a permit");
+        })
+    };
+    let notified = || -> Step {
+        let notify = Notify::new();
+        Box::new(move || {
+            let notified = notify.notified();
+            notify.notify_waiters();
+            notified.wait().expect("all");
+        })
+    };
+    let watch = || -> Step {
+        let (sender, mut receiver) = plainweave::sync::watch::channel(0);
+        Box::new(move || {
+            sender.send(1);
+            receiver.changed().expect("a sender");
+        })
+    };
+
+    let makes: [(&str, &dyn Fn() -> Step); 4] = [
+        ("broadcast", &broadcast),
+        ("notify", &notify),
+        ("notified", &notified),
+        ("watch", &watch),
+    ];
+    for (what, make) in makes {
+        let order = |seed| {
+            let mut steps = [("a", make()), ("b", make())];
+            let order = Arc::new(std::sync::Mutex::new(String::new()));
+            let log = order.clone();
+            plainweave::sim::run(seed, move || {
+                let fibers = steps.each_mut().map(|(name, step)| {
+                    let mut step = std::mem::replace(step, Box::new(|| ()));
+                    let name = *name;
+                    let log = log.clone();
+                    plainweave::spawn(move || {
+                        for _ in 0..2 {
+                            step();
+                            log.lock().expect("no panic").push_str(name);
+                        }
+                    })
+                });
+                for fiber in fibers {
+                    fiber.join().expect("no panic");
+                }
+            });
+            std::mem::take(&mut *order.lock().expect("no panic"))
+        };
+        let orders: std::collections::BTreeSet<_> = (0..60).map(order).collect();
+        assert!(
+            orders.contains("abab") || orders.contains("baba"),
+            "{what}: {orders:?}"
+        );
+    }
 }
 
 /// Who ran when, by the virtual clock: some hundred fibers that sleep, yield, park and wake each
