@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, Args};
 use super::access::Access;
 use super::extended::Extended;
 use super::version::VERSION;
+use plainweave_daemon::confinement::ConfinementFlags;
 use plainweave_daemon::doctor::DoctorFlags;
 use plainweave_daemon::flag::{address, octal, size, time, time_or_none};
 use plainweave_daemon::mode::Mode;
@@ -65,6 +66,9 @@ pub struct Flags {
     /// changes the level
     #[arg(short = 'v', long, action = ArgAction::Count, help_heading = "Messages")]
     pub(super) verbose: u8,
+
+    #[command(flatten)]
+    pub(super) confinement: ConfinementFlags,
 
     #[command(flatten)]
     pub(super) doctor: DoctorFlags,

@@ -59,6 +59,7 @@ mod version; // What the cache says that it is.
 mod watch; // `watch`: events as lines, for clients that asked for them.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::{io, thread};
 
@@ -69,6 +70,7 @@ pub use flags::Flags;
 use memory_bound::MemoryBound;
 use pidfile::PidFile;
 use plainweave_daemon::architecture::Runtimes;
+use plainweave_daemon::confinement::{Confinement, Needs, confine};
 use plainweave_daemon::console::say;
 use plainweave_daemon::doctor::{self, ServerPlan};
 use plainweave_daemon::engine::Setup;
@@ -93,14 +95,20 @@ const OTHER_DESCRIPTORS: usize = 32;
 /// A flag's value is out of range, an address cannot be listened on, or a runtime not be started:
 /// the text says what to do.
 pub fn run(flags: &Flags) -> anyhow::Result<()> {
-    run_with(flags, Hooks::NONE)
+    let confined = (!flags.license && !flags.doctor.doctor).then(|| confined(flags));
+    let confined = confined.map(|confined| format!(", {confined}"));
+    serve(flags, Hooks::NONE, &confined.unwrap_or_default())
 }
 
-/// Serves as [`run`] does, with what a program around it adds.
+/// Serves as [`run`] does, with what a program around it adds, which is not confined.
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
+    serve(flags, hooks, "")
+}
+
+fn serve(flags: &Flags, hooks: &Hooks, confined: &str) -> anyhow::Result<()> {
     let engine = &flags.engine;
     if flags.license {
         say(io::stdout(), version::LICENSE);
@@ -172,7 +180,7 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
 
     warn_of_meaningless(flags);
     let mut pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
-    let line = format!("plainweave cache: {listeners} ({runtimes}, {bounds})");
+    let line = format!("plainweave cache: {listeners} ({runtimes}, {bounds}{confined})");
     let server = operation::Operation::new(runtimes, cache, stalls);
     let attention = Attention::pay(server.operated(trace.clone()));
     let _attention = attention.context("the signals could not be caught")?;
@@ -204,6 +212,25 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     }
 
     Ok(())
+}
+
+/// Gives up what serving does not need.
+fn confined(flags: &Flags) -> Confinement {
+    let engine = &flags.engine;
+    let port_file = port_file::path();
+    let written = [
+        &flags.listen.unix_socket,
+        &flags.replace.replace,
+        &engine.pidfile,
+        &engine.serving.trace,
+        &port_file,
+    ];
+    let written = written.into_iter().flatten().map(PathBuf::as_path);
+    let needs = Needs {
+        written: written.collect(),
+        connects: false,
+    };
+    confine(flags.confinement, &needs)
 }
 
 fn warn_of_memory(memory: &MemoryBound, config: &store::Config) {

@@ -13,15 +13,20 @@ use plainweave_daemon::console::say;
 /// What names the file.
 const VARIABLE: &str = "MEMCACHED_PORT_FILENAME";
 
+/// Returns the file that is asked for.
+pub(super) fn path() -> Option<PathBuf> {
+    let path = env::var_os(VARIABLE).filter(|path| !path.is_empty());
+    path.map(PathBuf::from)
+}
+
 /// Writes the file, if one is asked for and there are ports. As there, a failure is reported and
 /// stops nothing.
 pub(super) fn write(listeners: &[(TcpListener, Security)]) {
-    let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty() && !listeners.is_empty())
-    else {
+    let Some(path) = path().filter(|_| !listeners.is_empty()) else {
         return;
     };
 
-    let (path, mut unfinished) = (PathBuf::from(&path), path);
+    let mut unfinished = path.clone().into_os_string();
     unfinished.push(".lck");
     if let Err(error) =
         fs::write(&unfinished, lines(listeners)).and_then(|()| fs::rename(&unfinished, &path))

@@ -1,7 +1,7 @@
 //! `--doctor`: what this machine allows a server with these flags, and what to change.
 //!
 //! A finding is good, worth a note (the server does without), or bad (it would not start, or not do
-//! what its flags ask for). Nothing is changed and no connection taken.
+//! what its flags ask for). What the flags name is opened as for serving, and closed again.
 
 use std::fmt;
 use std::fs;

@@ -7,6 +7,7 @@
 
 pub mod admin; // The admin address of a server.
 pub mod architecture; // What serves a connection (`--architecture`).
+pub mod confinement; // What a server may do to the machine, once it runs.
 pub mod console; // Printing lines to the operator, on standard output or standard error.
 // `--doctor`: what this machine allows a server, and what to change.
 pub mod doctor;

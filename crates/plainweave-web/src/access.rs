@@ -105,7 +105,8 @@ pub(super) fn may_make(path: &Path) -> io::Result<()> {
 
 fn remedy(path: &Path) -> String {
     format!(
-        "cannot write the access log {} (give a writable file, or - for standard output)",
+        "cannot write the access log {} (give a writable file, or - for standard output; a reload \
+         writes in no new directory, unless the server has --no-confinement)",
         path.display()
     )
 }

@@ -19,6 +19,7 @@ use super::proxy::ProxyFlags;
 use super::rotation::Rotation;
 use super::tls::TlsFlags;
 
+use plainweave_daemon::confinement::ConfinementFlags;
 use plainweave_daemon::doctor::DoctorFlags;
 use plainweave_daemon::engine::TwoPools;
 use plainweave_daemon::flag::{address, octal, size, time, time_or_none};
@@ -114,6 +115,9 @@ pub struct Flags {
 
     #[command(flatten)]
     pub(super) observation: ObservationFlags,
+
+    #[command(flatten)]
+    pub(super) confinement: ConfinementFlags,
 
     #[command(flatten)]
     pub(super) doctor: DoctorFlags,

@@ -45,7 +45,7 @@ mod watch; // A watch of the configuration's file.
 
 use std::io;
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -68,6 +68,7 @@ use listen::Listeners;
 use memory_bound::{Each, MemoryBound};
 use observe::{Observation, Observers, Shown};
 use plainweave_daemon::architecture::{Architecture, Runtimes};
+use plainweave_daemon::confinement::{Confinement, Needs, confine};
 use plainweave_daemon::console::say;
 use plainweave_daemon::doctor::{self, ServerPlan};
 use plainweave_daemon::fibers;
@@ -112,8 +113,10 @@ pub fn run(flags: &Flags, settings: GivenSettings) -> anyhow::Result<()> {
         return doctor::examine(&plan(flags, &gathered)?);
     }
 
+    let confined = confined(flags, &gathered);
     let has_file = flags.config.config.is_some();
-    serve(flags, Some(gathered).filter(|_| has_file), Hooks::NONE)
+    let gathered = Some(gathered).filter(|_| has_file);
+    serve(flags, gathered, Hooks::NONE, &format!(", {confined}"))
 }
 
 /// Serves as [`run`] does, by flags alone, with what a program around it adds.
@@ -127,7 +130,7 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
             && !flags.doctor.doctor,
         "a configuration and --doctor are for 'plainweave web' itself"
     );
-    serve(flags, None, hooks)
+    serve(flags, None, hooks, "")
 }
 
 /// Returns what the flags ask of the machine, and what came of trying.
@@ -171,11 +174,42 @@ fn plan(flags: &Flags, gathered: &Gathered) -> anyhow::Result<ServerPlan> {
     })
 }
 
-fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Result<()> {
+/// Gives up what serving does not need. A file whose configuration has a mistake is said to later.
+fn confined(flags: &Flags, gathered: &Gathered) -> Confinement {
+    let tables = gathered.tables().unwrap_or_default();
+    let beside = |path: &PathBuf| match gathered.file() {
+        Some((file, _)) => config::beside(file, path),
+        None => path.clone(),
+    };
+    let of_sites = tables.site.iter();
+    let of_sites = of_sites.filter_map(|site| site.get_ref().access_log.as_ref());
+    let mut beside: Vec<_> = of_sites.map(|path| beside(path.get_ref())).collect();
+    // A reload may bring logs beside the configuration.
+    beside.extend(gathered.file().map(|(file, _)| file.to_owned()));
+
+    let written = [
+        &flags.observation.access_log,
+        &flags.unix_socket,
+        &flags.replace.replace,
+        &flags.engine.serving.trace,
+    ];
+    let written = written.into_iter().flatten().chain(&beside);
+    let needs = Needs {
+        written: written.map(PathBuf::as_path).collect(),
+        connects: true,
+    };
+    confine(flags.confinement, &needs)
+}
+
+fn serve(
+    flags: &Flags,
+    gathered: Option<Gathered>,
+    hooks: &Hooks,
+    confined: &str,
+) -> anyhow::Result<()> {
     let serving = &flags.engine.serving;
     let stalls = serving.report_stalls.then(Arc::<Stalls>::default);
-    let is_traced = serving.trace.is_some();
-    let engine = serve::Engine::choose(&flags.engine, hooks, stalls.as_ref(), is_traced)?;
+    let engine = engine(flags, hooks, stalls.as_ref())?;
     let trace = trace(flags, &engine)?;
     let architecture = serving.architecture.architecture;
     let replace = flags.replace.replace.as_deref();
@@ -191,8 +225,7 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
 
     flags.tls.check(&addresses.plain)?;
     let site_logs = SiteLogs::new(faults.clone(), false, flags.observation.rotation());
-    let workers = engine.workers();
-    let resources = Resources::new(caching, &faults, &disk_waits, site_logs, workers);
+    let resources = Resources::new(caching, &faults, &disk_waits, site_logs, engine.workers());
     let site_logs = gathered.is_some().then(|| resources.logs().clone());
     let private = flags.are_private(&addresses);
     let live = sites(gathered.as_ref(), flags, private, &resources, None)?;
@@ -216,7 +249,7 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
     let stop = Stop::install().context("the signals could not be caught")?;
     warn(&memory);
     let bounds = memory.description(in_progress.max());
-    let how = format!("{engine}, up to {max_connections} connections, {bounds}");
+    let how = format!("{engine}, up to {max_connections} connections, {bounds}{confined}");
     let reload = gathered.map(|started| Reload::new(live.clone(), resources, private, started));
     let reload = reload.map(Arc::new);
     let ticking = ticking(flags, reload.as_ref(), &live)?;
@@ -273,6 +306,16 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
 
     say_unless(finished);
     Ok(())
+}
+
+/// Starts what serves.
+fn engine(
+    flags: &Flags,
+    hooks: &Hooks,
+    stalls: Option<&Arc<Stalls>>,
+) -> anyhow::Result<serve::Engine> {
+    let is_traced = flags.engine.serving.trace.is_some();
+    serve::Engine::choose(&flags.engine, hooks, stalls, is_traced)
 }
 
 /// Returns what there is memory for.

@@ -5,6 +5,7 @@ mod bench;
 mod cache;
 mod common;
 mod configuration;
+mod confinement;
 mod differential;
 mod doctor;
 mod faults;

@@ -198,6 +198,7 @@ pub(crate) const CRATES: &[Layers] = &[
             &["engine"],
             &["privileges", "trace_file"],
             &[
+                "confinement",
                 "console",
                 "flag",
                 "hooks",
