@@ -1,35 +1,34 @@
-//! What a server may do to the machine, once it runs: write where its flags say, and run no
-//! program.
+//! What a server may do to the machine, once it runs: write where its flags say.
 //!
 //! By [Landlock](https://docs.kernel.org/userspace-api/landlock.html) (Linux 5.13) the process
 //! gives up, for good, to write, make, move and remove files elsewhere than in the directories of
-//! those that it writes; to execute any; with Linux 6.7, if it has no business with others, to
-//! connect to them by TCP; and to gain privileges (`no_new_privs`). So whoever takes it over by a
-//! fault gains less. Threads inherit this, and the ring's
-//! workers with them; a thread that is there already keeps what it has, so a server does this
-//! first.
+//! those that it writes, and below; to open programs for execution; with Linux 6.7, if it has no
+//! business with others, to connect to them by TCP; and to gain privileges (`no_new_privs`). So
+//! whoever takes it over by a fault gains less. It is no sandbox: code from memory can be executed,
+//! and Unix sockets and UDP reach who listens there. Threads inherit this, and the ring's workers
+//! with them; a thread that is there already keeps what it has, so a server does this first.
 //!
 //! What it may *read* is up to its user: names are resolved, certificates renewed and reports of
 //! stalls read the program's own debug information, in places that no flag names. Rejected for
 //! what is written: the parents of those directories, which would let a directory that is made
 //! again be the same; of `/var/log` it is `/var`.
 
-use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use landlock::{
     ABI, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
-    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
-    RulesetStatus,
+    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
 };
 
 /// The flag.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ConfinementFlags {
     /// Do not give up what the server does not need: to write elsewhere than in the directories of
-    /// its logs, sockets and other files that the flags name, to run programs, to gain privileges
+    /// its logs, sockets and other files that the flags name, and below (a core dump, too), to open
+    /// programs for execution, to gain privileges
     #[arg(long, help_heading = "Runtime")]
     pub no_confinement: bool,
 }
@@ -50,7 +49,7 @@ pub enum Confinement {
     Full,
     /// The kernel knows a part of it.
     Partial,
-    /// Nothing was given up, and why.
+    /// Files are not, and why.
     None(String),
 }
 
@@ -73,10 +72,17 @@ const IN_DIRECTORY: [AccessFs; 6] = [
     AccessFs::RemoveFile,
     AccessFs::Refer,
 ];
-/// What is done to something else than a directory or a file, such as a device.
+/// What is done to a device.
 const IN_DEVICE: [AccessFs; 2] = [AccessFs::WriteFile, AccessFs::Truncate];
 /// The newest version of what is asked for here.
 const NEWEST: ABI = ABI::V4;
+
+/// Returns whether the kernel has what it takes.
+pub fn is_available() -> bool {
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    let ruleset = ruleset.handle_access(AccessFs::from_write(ABI::V1));
+    ruleset.and_then(Ruleset::create).is_ok()
+}
 
 /// Gives up what `needs` does not name. To be called before there are other threads.
 pub fn confine(flags: ConfinementFlags, needs: &Needs<'_>) -> Confinement {
@@ -105,40 +111,52 @@ fn restricted(needs: &Needs<'_>) -> Result<RestrictionStatus, RulesetError> {
     };
 
     let mut ruleset = ruleset.create()?;
-    for path in &needs.written {
-        ruleset = allowed(ruleset, path)?;
-        // Where a link leads is another directory.
-        if let Ok(real) = path.canonicalize() {
-            ruleset = allowed(ruleset, &real)?;
+    for place in needs.written.iter().flat_map(|path| places(path)) {
+        let access: BitFlags<AccessFs> = match place.is_dir() {
+            true => IN_DIRECTORY.into_iter().collect(),
+            false => IN_DEVICE.into_iter().collect(),
+        };
+        // Without the place, whoever opens the file says what is wrong.
+        if let Ok(opened) = PathFd::new(&place) {
+            ruleset = ruleset.add_rule(PathBeneath::new(opened, access))?;
         }
     }
     ruleset.restrict_self()
 }
 
-fn allowed(ruleset: RulesetCreated, path: &Path) -> Result<RulesetCreated, RulesetError> {
-    let is_other = |kind: std::fs::FileType| {
-        use std::os::unix::fs::FileTypeExt;
-        kind.is_char_device() || kind.is_block_device() || kind.is_fifo()
+/// Returns where a file is written: its directory and that of the file to which its links lead,
+/// also if that is still to be made; of a device, itself. Streams that are open already (`-`, or
+/// names in `/proc` and links there) need nothing.
+fn places(path: &Path) -> Vec<PathBuf> {
+    const LINKS: usize = 40;
+    let directory = |path: &Path| {
+        let parent = path.parent().filter(|parent| *parent != Path::new(""));
+        parent.unwrap_or(Path::new(".")).to_owned()
     };
-    let is_device = path
-        .metadata()
-        .is_ok_and(|there| is_other(there.file_type()));
-    let (place, access): (PathBuf, BitFlags<AccessFs>) = match is_device {
-        true => (path.to_owned(), IN_DEVICE.into_iter().collect()),
-        false => {
-            let directory = path
-                .parent()
-                .filter(|path| path.as_os_str() != OsStr::new(""));
-            let directory = directory.unwrap_or(Path::new("."));
-            (directory.to_owned(), IN_DIRECTORY.into_iter().collect())
+    let mut places = Vec::new();
+    let mut at = path.to_owned();
+    for _ in 0..LINKS {
+        let is_device = at.symlink_metadata().is_ok_and(|there| {
+            let kind = there.file_type();
+            kind.is_char_device() || kind.is_block_device()
+        });
+        if at == Path::new("-") || at.starts_with("/proc") {
+            break;
         }
-    };
-
-    match PathFd::new(&place) {
-        Ok(place) => ruleset.add_rule(PathBeneath::new(place, access)),
-        // Whoever opens the file says what is wrong.
-        Err(_) => Ok(ruleset),
+        if is_device {
+            places.push(at);
+            break;
+        }
+        // In /dev stand devices, and links to what is open.
+        if directory(&at) != Path::new("/dev") {
+            places.push(directory(&at));
+        }
+        match at.read_link() {
+            Ok(link) => at = directory(&at).join(link),
+            Err(_) => break,
+        }
     }
+    places
 }
 
 #[cfg(test)]
@@ -163,8 +181,8 @@ mod tests {
             fs::create_dir(path(name)).unwrap();
         }
         let log = path("logs/log");
-        fs::write(path("linked/real"), "").unwrap();
-        std::os::unix::fs::symlink(path("linked/real"), path("logs/link")).unwrap();
+        // Of what is yet to be made.
+        std::os::unix::fs::symlink("../linked/real", path("logs/link")).unwrap();
         fs::write(path("elsewhere/old"), "old").unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -209,6 +227,22 @@ mod tests {
             });
         });
         fs::write(path("elsewhere/new"), "not this thread").unwrap();
+    }
+
+    #[test]
+    fn streams_that_are_open_make_no_directory_writable() {
+        for (path, expected) in [
+            ("-", &[][..]),
+            ("/dev/null", &["/dev/null"]),
+            ("/proc/self/fd/1", &[]),
+            ("file", &["."]),
+            ("/nowhere/file", &["/nowhere"]),
+        ] {
+            let expected: Vec<_> = expected.iter().map(PathBuf::from).collect();
+            assert_eq!(places(Path::new(path)), expected, "{path}");
+        }
+        // A link to a link in /proc.
+        assert_eq!(places(Path::new("/dev/stdout")), Vec::<PathBuf>::new());
     }
 
     fn eprintln_skip(why: &str) {

@@ -120,6 +120,7 @@ pub fn examine(plan: &ServerPlan) -> anyhow::Result<()> {
     findings.push(descriptors(plan));
     findings.push(backlog(plan, &read));
     findings.push(user(plan, geteuid().is_root()));
+    findings.push(confinement(crate::confinement::is_available()));
     findings.push(tried("flags", &plan.flags));
     let is_answered = plan.replace.as_deref().map(is_answered);
     findings.push(listening(&plan.listening, is_answered));
@@ -370,6 +371,18 @@ fn listening(outcome: &anyhow::Result<String>, is_answered: Option<bool>) -> Dia
 /// Returns whether a server listens there.
 fn is_answered(path: &Path) -> bool {
     UnixStream::connect(path).is_ok()
+}
+
+fn confinement(is_available: bool) -> Diagnosis {
+    let what = "confinement";
+    match is_available {
+        true => Diagnosis::good(what, "by Landlock"),
+        false => Diagnosis::note(
+            what,
+            "none: this kernel has no Landlock (Linux 5.13, in the list of lsm=), or a container \
+             forbids it",
+        ),
+    }
 }
 
 fn user(plan: &ServerPlan, is_root: bool) -> Diagnosis {

@@ -106,7 +106,7 @@ pub(super) fn may_make(path: &Path) -> io::Result<()> {
 fn remedy(path: &Path) -> String {
     format!(
         "cannot write the access log {} (give a writable file, or - for standard output; a reload \
-         writes in no new directory, unless the server has --no-confinement)",
+         brings no new directory: start it again by --replace, or with --no-confinement)",
         path.display()
     )
 }
@@ -255,6 +255,7 @@ impl Drop for Writer {
 /// Where the lines go.
 enum Target {
     Stdout,
+    /// Open, by its name.
     File(File, PathBuf),
 }
 
@@ -411,8 +412,11 @@ impl Out {
             return share;
         }
 
-        if let Err(error) = rotation.turn(file, path) {
-            self.complain(&error);
+        // Not a link to it.
+        let real = path.canonicalize();
+        if let Err(error) = rotation.turn(file, real.as_ref().unwrap_or(path)) {
+            let text = format!("it cannot be rotated in its directory: {error}");
+            self.complain(&io::Error::new(error.kind(), text));
             return left.len();
         }
         self.open_again();

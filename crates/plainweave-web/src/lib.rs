@@ -183,9 +183,7 @@ fn confined(flags: &Flags, gathered: &Gathered) -> Confinement {
     };
     let of_sites = tables.site.iter();
     let of_sites = of_sites.filter_map(|site| site.get_ref().access_log.as_ref());
-    let mut beside: Vec<_> = of_sites.map(|path| beside(path.get_ref())).collect();
-    // A reload may bring logs beside the configuration.
-    beside.extend(gathered.file().map(|(file, _)| file.to_owned()));
+    let of_sites: Vec<_> = of_sites.map(|path| beside(path.get_ref())).collect();
 
     let written = [
         &flags.observation.access_log,
@@ -193,7 +191,7 @@ fn confined(flags: &Flags, gathered: &Gathered) -> Confinement {
         &flags.replace.replace,
         &flags.engine.serving.trace,
     ];
-    let written = written.into_iter().flatten().chain(&beside);
+    let written = written.into_iter().flatten().chain(&of_sites);
     let needs = Needs {
         written: written.map(PathBuf::as_path).collect(),
         connects: true,

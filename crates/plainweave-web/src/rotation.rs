@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
+
 /// How large a file may get, and how many earlier ones stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rotation {
@@ -32,6 +34,9 @@ impl Rotation {
     /// # Errors
     /// A file cannot be moved: all are still there.
     pub(super) fn turn(self, file: &File, path: &Path) -> io::Result<()> {
+        // Others that have the file open, in this process or the next one, wait here until it is
+        // closed, and find another at its path.
+        flock(file, FlockOperation::LockExclusive)?;
         let ours = file.metadata()?;
         match fs::metadata(path) {
             Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => {}
@@ -66,6 +71,8 @@ fn earlier(path: &Path, n: u32) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -131,5 +138,45 @@ mod tests {
         };
         none.turn(&File::open(&path).unwrap(), &path).unwrap();
         assert!(!path.exists() && !earlier(&path, 1).exists());
+    }
+
+    /// As the server's log and a site's that are one file, or two servers, one of which replaces
+    /// the other.
+    #[test]
+    fn two_writers_of_one_file_lose_nothing() {
+        const LINES: usize = 1000;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let rotation = Rotation {
+            most_bytes: 200,
+            kept: 999,
+        };
+        let open = || {
+            let mut options = File::options();
+            options.create(true).append(true).open(&path).unwrap()
+        };
+        let write = |name: &str| {
+            let mut file = open();
+            for n in 0..LINES {
+                let line = format!("{name} {n}\n");
+                if rotation
+                    .share(file.metadata().unwrap().len(), line.as_bytes())
+                    .is_none()
+                {
+                    rotation.turn(&file, &path).unwrap();
+                    file = open();
+                }
+                file.write_all(line.as_bytes()).unwrap();
+            }
+        };
+
+        std::thread::scope(|scope| {
+            scope.spawn(|| write("a"));
+            scope.spawn(|| write("b"));
+        });
+        let files = fs::read_dir(directory.path()).unwrap();
+        let texts = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+        let lines: usize = texts.map(|text| text.lines().count()).sum();
+        assert_eq!(lines, 2 * LINES);
     }
 }

@@ -51,7 +51,6 @@ fn a_reload_writes_where_the_start_did() {
         let scratch = Scratch::new();
         fs::create_dir(scratch.root().join("www")).unwrap();
         fs::create_dir(scratch.root().join("logs")).unwrap();
-        fs::create_dir(scratch.root().join("other")).unwrap();
         let other = Scratch::new();
         let elsewhere = other.path("log");
         scratch.file("www/index.html", "a page");
@@ -62,8 +61,8 @@ fn a_reload_writes_where_the_start_did() {
         }
         let mut said = BufReader::new(server.child.stderr.take().unwrap());
 
-        // Beside the configuration, in a directory of which the start knew nothing.
-        scratch.file("web.toml", settings("other/log"));
+        // Another one in the directory of the first.
+        scratch.file("web.toml", settings("logs/other"));
         let line = hang_up(&server, &mut said);
         assert!(line.contains("is loaded"), "{line}");
         scratch.file("web.toml", settings(&elsewhere));
@@ -101,5 +100,18 @@ fn files_of_the_flags_are_in_reach() {
     assert!(fs::metadata(&trace).unwrap().len() > 0);
     for gone in [&pid, &socket] {
         assert!(!fs::exists(gone).unwrap(), "{gone}");
+    }
+}
+
+/// Standard output as the log gives the working directory to nobody.
+#[test]
+fn a_log_that_is_open_already_opens_no_directory() {
+    for log in ["-", "/dev/stdout", "/dev/stderr", "/proc/self/fd/1"] {
+        let server = Running::start(&["--access-log", log]);
+        if server.line.contains("this kernel has no Landlock") {
+            return skip("this kernel has no Landlock");
+        }
+        assert!(server.line.contains(", confined"), "{log}: {}", server.line);
+        get(server.address, "/Cargo.toml");
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::scratch::Scratch;
-use crate::common::{Running, eventually, get, output};
+use crate::common::{Running, ask, command, eventually, get, output};
 
 /// The lines of the files of a log, the oldest first, none of which is larger than `most`.
 fn lines(log: &str, most: usize) -> Vec<String> {
@@ -100,6 +100,40 @@ fn what_cannot_be_rotated_goes_on() {
         "{said}"
     );
     assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 200);
+}
+
+/// The log of the server and that of a site are one file, with two writers; and it is a link.
+#[test]
+fn two_writers_and_a_link_lose_nothing() {
+    let directory = Scratch::new();
+    fs::create_dir(directory.root().join("www")).unwrap();
+    fs::create_dir(directory.root().join("data")).unwrap();
+    directory.file("www/index.html", "a page");
+    std::os::unix::fs::symlink("data/log", directory.root().join("log")).unwrap();
+    let log = directory.path("log");
+    let site = "[[site]]\nnames = [\"site\"]\nroot = \"www\"\naccess-log = \"log\"\n";
+    let file = directory.file("web.toml", format!("root = \"www\"\n{site}"));
+    let flags = [
+        "--config",
+        &file,
+        "--listen",
+        "127.0.0.1:0",
+        "--access-log",
+        &log,
+    ];
+    let more = ["--access-log-size", "4k", "--access-log-keep", "99"];
+    let server = Running::spawn(command(&[&flags[..], &more].concat()));
+    for number in 0..400 {
+        let host = ["site", "another"][number % 2];
+        let text = format!("GET /{number} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        ask(server.address, &text);
+    }
+    server.signal();
+    let (code, said) = server.end();
+    assert_eq!((code, &*said), (Some(0), ""));
+    let lines = lines(&directory.path("data/log"), 8192);
+    assert_eq!(lines.len(), 400);
+    assert!(fs::symlink_metadata(&log).unwrap().is_symlink());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! that was begun is lost.
 
 use std::fs;
-use std::io::{BufRead, BufReader, IoSlice, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -375,8 +375,8 @@ fn killed_after(texts: &[&str]) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let control = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
-    let file = site.scratch.path("replace");
-    control.bind(&SockAddr::unix(file).unwrap()).unwrap();
+    let path = site.scratch.path("replace");
+    control.bind(&SockAddr::unix(&path).unwrap()).unwrap();
     control.listen(1).unwrap();
 
     let new = thread::scope(|scope| {
@@ -404,6 +404,16 @@ fn killed_after(texts: &[&str]) {
         }
         // The connection last: that is what the new one looks at.
         drop((control, listener));
+        // Other tests' children may have it for a moment, before they are other programs. Where it
+        // was given away, it is the new one's.
+        eventually("nobody listens there", || {
+            let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let connected = socket.connect(&SockAddr::unix(&path).unwrap());
+            let is_gone =
+                connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+            is_gone || texts.contains(&"control")
+        });
         drop(channel);
         new.join().unwrap()
     });
