@@ -72,7 +72,7 @@ const IN_DIRECTORY: [AccessFs; 6] = [
     AccessFs::RemoveFile,
     AccessFs::Refer,
 ];
-/// What is done to a device.
+/// What is done to a device, and to a file that is open already.
 const IN_DEVICE: [AccessFs; 2] = [AccessFs::WriteFile, AccessFs::Truncate];
 /// The newest version of what is asked for here.
 const NEWEST: ABI = ABI::V4;
@@ -125,8 +125,8 @@ fn restricted(needs: &Needs<'_>) -> Result<RestrictionStatus, RulesetError> {
 }
 
 /// Returns where a file is written: its directory and that of the file to which its links lead,
-/// also if that is still to be made; of a device, itself. Streams that are open already (`-`, or
-/// names in `/proc` and links there) need nothing.
+/// also if that is still to be made; of a device, itself, and of what is open already by a name in
+/// `/proc` the file that it is. A pipe there, or `-`, needs nothing.
 fn places(path: &Path) -> Vec<PathBuf> {
     const LINKS: usize = 40;
     let directory = |path: &Path| {
@@ -140,7 +140,11 @@ fn places(path: &Path) -> Vec<PathBuf> {
             let kind = there.file_type();
             kind.is_char_device() || kind.is_block_device()
         });
-        if at == Path::new("-") || at.starts_with("/proc") {
+        if at == Path::new("-") {
+            break;
+        }
+        if at.starts_with("/proc") {
+            places.extend(at.canonicalize().ok().filter(|real| real.is_file()));
             break;
         }
         if is_device {
@@ -163,6 +167,8 @@ fn places(path: &Path) -> Vec<PathBuf> {
 mod tests {
     use std::fs;
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::{AsRawFd, RawFd};
+    use std::os::unix::net::UnixStream;
     use std::process::Command;
     use std::thread;
 
@@ -234,15 +240,22 @@ mod tests {
         for (path, expected) in [
             ("-", &[][..]),
             ("/dev/null", &["/dev/null"]),
-            ("/proc/self/fd/1", &[]),
             ("file", &["."]),
             ("/nowhere/file", &["/nowhere"]),
         ] {
             let expected: Vec<_> = expected.iter().map(PathBuf::from).collect();
             assert_eq!(places(Path::new(path)), expected, "{path}");
         }
-        // A link to a link in /proc.
-        assert_eq!(places(Path::new("/dev/stdout")), Vec::<PathBuf>::new());
+        // A link to a link in /proc, whatever that is.
+        assert!(!places(Path::new("/dev/stdout")).contains(&PathBuf::from("/dev")));
+
+        let of = |open: RawFd| places(&PathBuf::from(format!("/proc/self/fd/{open}")));
+        let (pipe, _other) = UnixStream::pair().unwrap();
+        assert_eq!(of(pipe.as_raw_fd()), Vec::<PathBuf>::new());
+        let directory = tempfile::tempdir().unwrap();
+        let file = fs::File::create(directory.path().join("file")).unwrap();
+        let real = directory.path().join("file").canonicalize().unwrap();
+        assert_eq!(of(file.as_raw_fd()), [real]);
     }
 
     fn eprintln_skip(why: &str) {

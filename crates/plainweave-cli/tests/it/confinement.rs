@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io::BufReader;
+use std::process::Command;
 
 use super::cache::running as cache;
 use crate::common::scratch::Scratch;
 use crate::common::skip::skip;
-use crate::common::{Running, command, get, hang_up};
+use crate::common::{Running, command, eventually, get, hang_up};
 
 /// Whether the process can gain no privileges any more.
 fn is_confined(pid: u32) -> bool {
@@ -114,4 +115,27 @@ fn a_log_that_is_open_already_opens_no_directory() {
         assert!(server.line.contains(", confined"), "{log}: {}", server.line);
         get(server.address, "/Cargo.toml");
     }
+}
+
+/// As by `> log`: the file may be written, the directory that it is in may not.
+#[test]
+fn a_log_to_redirected_output_is_written() {
+    let directory = Scratch::new();
+    let path = directory.path("output");
+    let mut shell = Command::new("sh");
+    let redirected = format!("exec \"$0\" \"$@\" 2> {path}");
+    shell.args([
+        "-c",
+        &redirected,
+        env!("CARGO_BIN_EXE_plainweave"),
+        "web",
+        ".",
+    ]);
+    shell.args(["--listen", "127.0.0.1:0", "--access-log", "/dev/stderr"]);
+    let server = Running::spawn(shell);
+    get(server.address, "/none");
+    server.signal();
+    eventually("it has the line", || {
+        fs::read_to_string(&path).unwrap().contains("GET /none ")
+    });
 }
