@@ -19,7 +19,7 @@ use plainweave_serve::accept::InProgress;
 use toml::Spanned;
 
 use super::compress::{compress, encoder};
-use super::config::{Compress, Mistake, RuleTable, SiteTable, beside};
+use super::config::{Compress, Mistake, RuleTable, SiteTable, beside, log_beside};
 use super::content::{
     ALL_CODINGS, Codings, Content, MissingPage, Prefix, codings, error_page, file_name, prefix,
 };
@@ -260,10 +260,7 @@ impl Maker<'_> {
                 "write a file, or - for standard output",
             ));
         }
-        let named = match wanted == Path::new("-") {
-            true => wanted.to_owned(),
-            false => beside(self.file, wanted),
-        };
+        let named = log_beside(self.file, wanted);
         let log = self.resources.logs.open(&named, format);
         log.map_err(|error| Mistake::new(path.span(), format!("{error:#}")))
     }

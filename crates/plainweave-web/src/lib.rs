@@ -177,13 +177,12 @@ fn plan(flags: &Flags, gathered: &Gathered) -> anyhow::Result<ServerPlan> {
 /// Gives up what serving does not need. A file whose configuration has a mistake is said to later.
 fn confined(flags: &Flags, gathered: &Gathered) -> Confinement {
     let tables = gathered.tables().unwrap_or_default();
-    let beside = |path: &PathBuf| match gathered.file() {
-        Some((file, _)) => config::beside(file, path),
-        None => path.clone(),
-    };
+    // Without a file there are no sites.
+    let file = gathered.file().map_or(Path::new(""), |(file, _)| file);
     let of_sites = tables.site.iter();
     let of_sites = of_sites.filter_map(|site| site.get_ref().access_log.as_ref());
-    let of_sites: Vec<_> = of_sites.map(|path| beside(path.get_ref())).collect();
+    let of_sites = of_sites.map(|log| config::log_beside(file, log.get_ref()));
+    let of_sites: Vec<_> = of_sites.collect();
 
     let written = [
         &flags.observation.access_log,

@@ -139,3 +139,19 @@ fn a_log_to_redirected_output_is_written() {
         fs::read_to_string(&path).unwrap().contains("GET /none ")
     });
 }
+
+/// Nor does that of a site, which is no path beside the configuration.
+#[test]
+fn a_site_s_log_that_is_open_already_opens_no_directory() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.root().join("www")).unwrap();
+    let file = scratch.file("web.toml", settings("-"));
+    let mut server = Running::spawn(command(&["--config", &file]));
+    if server.line.contains("this kernel has no Landlock") {
+        return skip("this kernel has no Landlock");
+    }
+    let mut said = BufReader::new(server.child.stderr.take().unwrap());
+    scratch.file("web.toml", settings("log"));
+    let line = hang_up(&server, &mut said);
+    assert!(line.contains("--no-confinement"), "{line}");
+}

@@ -10,4 +10,5 @@ pub(super) use mistake::MistakeAt;
 pub(super) use mistake::{Mistake, nearest};
 pub(super) use tables::{
     Compress, CorsTable, RuleTable, SiteTable, Tables, Text, Texts, UpstreamTable, beside,
+    log_beside,
 };

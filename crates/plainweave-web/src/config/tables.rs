@@ -336,3 +336,11 @@ impl Tables {
 pub(crate) fn beside(file: &Path, path: &Path) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(path)
 }
+
+/// Returns a log as it is meant: standard output (`-`), or a path as in [`beside`].
+pub(crate) fn log_beside(file: &Path, log: &Path) -> PathBuf {
+    match log == Path::new("-") {
+        true => log.to_owned(),
+        false => beside(file, log),
+    }
+}
