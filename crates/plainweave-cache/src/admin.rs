@@ -14,7 +14,6 @@ use super::shared::Cache;
 use super::status::{own, queues};
 use super::store::Stats;
 use super::tally::{KINDS, NAMES, Sums};
-use super::tls::Tls;
 use super::watch::Escaped;
 use plainweave_daemon::admin::{Asked, Figures, Page, Refusal};
 use plainweave_daemon::architecture::Runtimes;
@@ -177,7 +176,7 @@ fn metrics(cache: &Cache, runtimes: &Weak<Runtimes>) -> String {
 
     counters(cache, &stored, &mut figures);
     if let Some(tls) = &cache.tls {
-        handshakes(tls, &mut figures);
+        figures.handshakes(tls.handshakes(), tls.expires());
     }
     let (user, system) = super::stats::cpu_seconds();
     for (name, help, value) in [
@@ -260,35 +259,6 @@ fn counters(cache: &Cache, stored: &Stats, figures: &mut Figures) {
     ] {
         figures.one(&format!("{PREFIX}_{name}_total"), "counter", help, value);
     }
-}
-
-/// What was made secure, by the names that the web server has.
-fn handshakes(tls: &Tls, figures: &mut Figures) {
-    let [completed, resumed, failed] = tls.handshakes();
-    for (name, help, value) in [
-        (
-            "handshakes",
-            "TLS handshakes that have succeeded.",
-            completed,
-        ),
-        (
-            "handshakes_resumed",
-            "Those of them that took up an earlier session.",
-            resumed,
-        ),
-        (
-            "handshakes_failed",
-            "TLS handshakes that have failed.",
-            failed,
-        ),
-    ] {
-        let name = format!("plainweave_tls_{name}_total");
-        figures.one(&name, "counter", help, value);
-    }
-
-    let name = "plainweave_tls_expiry_seconds";
-    let help = "When the first certificate expires, since 1970.";
-    figures.one(name, "gauge", help, tls.expires());
 }
 
 /// A histogram for each command that was timed.

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use plainweave::time::{saturating_add, sleep_until};
-
 use plainweave::net::{self, TcpStream};
+use plainweave::time::{saturating_add, sleep_until};
 use plainweave_serve::Accepting;
 use plainweave_serve::accept::{ConnectionPermit, Fault};
 

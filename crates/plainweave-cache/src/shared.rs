@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Instant;
 
 use plainweave::net::TcpStream;
-
 use plainweave_serve::Listeners;
 use plainweave_serve::accept::{ConnectionLimit, Fault};
 

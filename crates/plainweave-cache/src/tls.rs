@@ -5,6 +5,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::SystemTime;
 
 use anyhow::{Context, ensure};
 use plainweave::net::TcpStream;
@@ -180,10 +181,9 @@ impl Tls {
         })
     }
 
-    /// Returns when the first certificate expires, in seconds since 1970.
-    pub(crate) fn expires(&self) -> u64 {
-        let first = self.acceptors.values().filter_map(Acceptor::expires).min();
-        let since = first.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-        since.unwrap_or_default().as_secs()
+    /// Returns when the first certificate expires.
+    pub(crate) fn expires(&self) -> Option<SystemTime> {
+        let expiring = self.acceptors.values().filter_map(Acceptor::expires);
+        expiring.min()
     }
 }

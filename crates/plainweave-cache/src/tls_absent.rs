@@ -1,6 +1,7 @@
 //! What stands in for `tls` in a build without that feature: `-Z` is refused.
 
 use std::num::NonZeroUsize;
+use std::time::SystemTime;
 
 use anyhow::bail;
 use plainweave::net::TcpStream;
@@ -58,7 +59,7 @@ impl Tls {
         match *self {}
     }
 
-    pub(crate) fn expires(&self) -> u64 {
+    pub(crate) fn expires(&self) -> Option<SystemTime> {
         match *self {}
     }
 }

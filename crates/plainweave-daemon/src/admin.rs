@@ -11,7 +11,7 @@ use std::fmt::{self, Display, Write};
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use plainweave::net;
@@ -316,6 +316,28 @@ impl Figures {
     /// A metric with one sample.
     pub fn one(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
         self.metric(name, kind, help, [("", value)]);
+    }
+
+    /// What all servers show of TLS: how many handshakes have been completed, how many of them took
+    /// up an earlier session, how many have failed, and when the first certificate expires.
+    pub fn handshakes(&mut self, counts: [u64; 3], expires: Option<SystemTime>) {
+        let named = [
+            ("handshakes", "TLS handshakes that have succeeded."),
+            (
+                "handshakes_resumed",
+                "Those of them that took up an earlier session.",
+            ),
+            ("handshakes_failed", "TLS handshakes that have failed."),
+        ];
+        for ((name, help), count) in named.into_iter().zip(counts) {
+            let name = format!("plainweave_tls_{name}_total");
+            self.one(&name, "counter", help, count);
+        }
+
+        let since = expires.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let name = "plainweave_tls_expiry_seconds";
+        let help = "When the first certificate expires, since 1970.";
+        self.one(name, "gauge", help, since.unwrap_or_default().as_secs());
     }
 
     /// Another sample of the metric that was begun last.

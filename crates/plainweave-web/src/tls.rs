@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
@@ -167,44 +167,14 @@ impl Tls {
     /// For the admin address.
     pub(super) fn figures(&self, mut figures: Figures, handshakes: &InProgress) -> Figures {
         let counts = self.0.counts();
-        for (name, help, count) in [
-            (
-                "handshakes",
-                "TLS handshakes that have succeeded.",
-                counts.completed,
-            ),
-            (
-                "handshakes_resumed",
-                "Those of them that took up an earlier session.",
-                counts.resumed,
-            ),
-            (
-                "handshakes_failed",
-                "TLS handshakes that have failed.",
-                counts.failed,
-            ),
-            (
-                "handshakes_shed",
-                "Those for which there was no memory beside others.",
-                handshakes.shed(),
-            ),
-        ] {
-            figures.one(
-                &format!("plainweave_tls_{name}_total"),
-                "counter",
-                help,
-                count,
-            );
-        }
-
-        let since = self
-            .0
-            .expires()
-            .and_then(|expires| expires.duration_since(UNIX_EPOCH).ok());
-        let name = "plainweave_tls_expiry_seconds";
-        let help = "When the first certificate expires, since 1970.";
-        figures.one(name, "gauge", help, since.unwrap_or_default().as_secs());
-
+        let counts = [counts.completed, counts.resumed, counts.failed];
+        figures.handshakes(counts, self.0.expires());
+        figures.one(
+            "plainweave_tls_handshakes_shed_total",
+            "counter",
+            "Those for which there was no memory beside others.",
+            handshakes.shed(),
+        );
         figures
     }
 }

@@ -9,6 +9,21 @@ use super::running::{Client, Running, command, eventually};
 use crate::common::group::{self, Group};
 use crate::common::skip::skip;
 
+/// Starts a server with `-m 24` in a group with 48 MiB, for values of 8 MB. An error is why there
+/// can be no group.
+pub(super) fn within_48_mib(
+    name: &str,
+    driver: &str,
+    more: &[&str],
+) -> Result<(Group, Running), String> {
+    let group = Group::new(name, 48 << 20)?;
+    let memory = ["-m", "24", "-I", "16m"];
+    let engine = ["-p", "-1", "-l", "127.0.0.1", "-t", "2", "--io", driver];
+    let command = command(&[&memory[..], &engine, more].concat());
+    let server = Running::spawn(group.around(&command));
+    Ok((group, server))
+}
+
 /// The store is full, and the last value is large.
 pub(super) fn fill(server: &Running) {
     let mut client = server.connect();
@@ -46,26 +61,11 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
         return skip(&why);
     }
     for driver in ["epoll", "uring"] {
-        let group = match Group::new(&format!("cache-{driver}"), 48 << 20) {
-            Ok(group) => group,
+        let name = format!("cache-{driver}");
+        let (group, server) = match within_48_mib(&name, driver, &[]) {
+            Ok(started) => started,
             Err(why) => return skip(&why),
         };
-
-        let flags = [
-            "-p",
-            "-1",
-            "-l",
-            "127.0.0.1",
-            "-m",
-            "24",
-            "-I",
-            "16m",
-            "-t",
-            "2",
-            "--io",
-            driver,
-        ];
-        let server = Running::spawn(group.around(&command(&flags)));
         let limit = format!(
             " served at a time in 48 MiB ({}/memory.",
             group.path().display()
@@ -117,26 +117,11 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
 #[test]
 fn values_that_are_begun_do_not_get_the_server_killed() {
     for driver in ["epoll", "uring"] {
-        let group = match Group::new(&format!("cache-values-{driver}"), 48 << 20) {
-            Ok(group) => group,
+        let name = format!("cache-values-{driver}");
+        let (_group, server) = match within_48_mib(&name, driver, &[]) {
+            Ok(started) => started,
             Err(why) => return skip(&why),
         };
-
-        let flags = [
-            "-p",
-            "-1",
-            "-l",
-            "127.0.0.1",
-            "-m",
-            "24",
-            "-I",
-            "16m",
-            "-t",
-            "2",
-            "--io",
-            driver,
-        ];
-        let server = Running::spawn(group.around(&command(&flags)));
         fill(&server);
         let value = vec![b'v'; 8 << 20];
         let begin = |len: usize| {

@@ -13,12 +13,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::files::refused;
-use super::memory_limit::fill;
+use super::memory_limit::{fill, within_48_mib};
 use super::packet::of_key;
 use super::running::{PATIENCE, Running, command, eventually};
 use crate::common::authority::{Authority, Client, NOW};
 use crate::common::child::output;
-use crate::common::group::Group;
 use crate::common::skip::skip;
 
 const DRIVERS: [&str; 2] = ["epoll", "uring"];
@@ -497,30 +496,12 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
     let authority = Authority::new();
     let options = options(&authority);
     for io in DRIVERS {
-        let group = match Group::new(&format!("cache-tls-{io}"), 48 << 20) {
-            Ok(group) => group,
+        let name = format!("cache-tls-{io}");
+        let more = ["-l", "notls:127.0.0.1", "-Z", "-o", &options];
+        let (_group, server) = match within_48_mib(&name, io, &more) {
+            Ok(started) => started,
             Err(why) => return skip(&why),
         };
-
-        let flags = [
-            "-p",
-            "-1",
-            "-l",
-            "127.0.0.1,notls:127.0.0.1",
-            "-m",
-            "24",
-            "-I",
-            "16m",
-            "-t",
-            "2",
-            "--io",
-            io,
-            "-Z",
-            "-o",
-            &options,
-        ];
-
-        let server = Running::spawn(group.around(&command(&flags)));
         fill(&server);
         let address = secure(&server);
         let bounds = server.line.split_once("up to ").unwrap().1;
