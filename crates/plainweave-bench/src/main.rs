@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use harness::{interrupt, quick, report};
-use pages::trace_svg;
+use pages::{seeds, trace_svg};
 use scheduler::{compose, micro, predict, queues, storm, thesis};
 use servers::web_sweep::control;
 use servers::{
@@ -83,6 +83,7 @@ enum Experiment {
     Files(files::Flags),
     Load(load::Flags),
     TraceSvg(trace_svg::Flags),
+    Seeds(seeds::Flags),
     Report(pages::Flags),
     #[command(hide = true)]
     FilesChild(files::ChildFlags),
@@ -99,7 +100,8 @@ enum Experiment {
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(quick::expand(std::env::args_os().collect()));
-    if cli.quick {
+    // Of the seeds each experiment has a quick form of its own.
+    if cli.quick && !matches!(cli.experiment, Experiment::Seeds(_)) {
         report::note("plainweave-bench: --quick is for experiments, which measure something");
         return ExitCode::from(2);
     }
@@ -137,6 +139,7 @@ fn main() -> ExitCode {
         Experiment::Files(flags) => files::run(&flags),
         Experiment::Load(flags) => load::run(&flags),
         Experiment::TraceSvg(flags) => trace_svg::run(&flags),
+        Experiment::Seeds(flags) => seeds::run(&flags, cli.quick),
         Experiment::Report(flags) => pages::run(&flags),
         Experiment::FilesChild(flags) => files::run_child(&flags),
         Experiment::EchoServer(flags) => echo::serve(&flags),

@@ -16,6 +16,7 @@ mod experiment; // A file's part of a page.
 mod finding; // One sentence on what a picture shows, computed from its figures.
 mod meaning; // What the names in a CSV mean: whose a system is, and which way a metric is better.
 mod published; // Published figures beside ours.
+pub(crate) mod seeds; // `plainweave bench seeds`: all that the published figures take.
 mod summary; // Who wins: a table of ratios for each file, and the sentences of a run.
 pub(crate) mod trace_svg; // A trace as a picture.
 

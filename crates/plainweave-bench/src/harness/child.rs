@@ -11,7 +11,22 @@ use anyhow::{Context, bail, ensure};
 ///
 /// # Errors
 /// It fails: the message is its first line on standard error. Or it takes longer than `patience`.
-pub(crate) fn output(mut command: Command, patience: Duration) -> anyhow::Result<String> {
+pub(crate) fn output(command: Command, patience: Duration) -> anyhow::Result<String> {
+    Ok(texts(command, patience)?.printed)
+}
+
+/// What a process has written.
+pub(crate) struct Texts {
+    pub(crate) printed: String,
+    /// On standard error.
+    pub(crate) errors: String,
+}
+
+/// As [`output`], for programs that say what they found on standard error.
+///
+/// # Errors
+/// As [`output`].
+pub(crate) fn texts(mut command: Command, patience: Duration) -> anyhow::Result<Texts> {
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -30,13 +45,13 @@ pub(crate) fn output(mut command: Command, patience: Duration) -> anyhow::Result
         }
     };
 
-    let mut text = String::new();
+    let mut printed = String::new();
     let mut errors = String::new();
     child
         .stdout
         .take()
         .context("no pipe")?
-        .read_to_string(&mut text)?;
+        .read_to_string(&mut printed)?;
     child
         .stderr
         .take()
@@ -54,7 +69,7 @@ pub(crate) fn output(mut command: Command, patience: Duration) -> anyhow::Result
         }
     );
 
-    Ok(text)
+    Ok(Texts { printed, errors })
 }
 
 /// Reads one figure from each line: the name of a metric and its value.

@@ -1,4 +1,4 @@
-//! Published figures beside ours: the workloads of the OCaml schedulers' thesis, and whether its
+//! Published figures beside ours: those of the seeds, two theses and a web server, and whether their
 //! claims hold here.
 //!
 //! `figures` has what is published, `claims` judges it by our rows. The machines differ (5 to 115
@@ -17,8 +17,9 @@ use std::fmt::Write as _;
 use super::experiment;
 use super::meaning::words;
 use crate::harness::source::{Figure, Table};
-use claims::{Finding, Line, Outcome, Rows, count, shown};
+use claims::{Finding, Line, Outcome, Rows, Who, count, shown};
 use figures::{Claim, Published, WORKLOADS, Workload};
+pub(super) use figures::{Run, Seed, seeds};
 use plainweave_report::statistics::Spread;
 use plainweave_report::text::{attribute, escape};
 use plainweave_report::{Role, lines};
@@ -65,8 +66,8 @@ pub(super) fn sentence(sources: &[Source<'_>]) -> String {
 
     let of = |outcomes: &[Outcome], which| outcomes.iter().filter(|one| **one == which).count();
     let mut text = format!(
-        "{} claims of a thesis on schedulers; holding here: {}, not holding: {}, not measured or beyond this machine: \
-         {}.",
+        "{} claims of two theses and a web server; holding here: {}, not holding: {}, not measured or beyond this \
+         machine: {}.",
         here.len(),
         of(&here, Outcome::Holds),
         of(&here, Outcome::Fails),
@@ -87,11 +88,10 @@ pub(super) fn sentence(sources: &[Source<'_>]) -> String {
 /// Writes the page's body, from the newest file to the oldest.
 pub(super) fn body(sources: &[Source<'_>]) -> String {
     let mut html = format!(
-        "<p>{} Published: medians on two EPYC 7702 with 5 to 115 domains, read off charts to within 5 %. Ours: medians \
-         of the newest file that has the case; sizes are smaller than published unless <code>--full</code> was given. \
-         The machines differ: look at how lines stand to each other. What takes more workers is left to the simulator \
-         (<code>plainweave sim</code>, docs/simulator.md), with as many workers as there were domains. Simulated \
-         figures are marked so; some costs are fitted to published ones.</p><nav>",
+        "<p>{} Ours: medians of the newest file that has the case; sizes are smaller than published unless \
+         <code>--full</code> was given. The machines differ: look at how lines stand to each other. What takes more \
+         workers is left to the simulator (<code>plainweave sim</code>, docs/simulator.md). Simulated figures are \
+         marked so; some costs are fitted to published ones.</p><nav>",
         sentence(sources)
     );
     for Workload { title, .. } in WORKLOADS.iter() {
@@ -104,8 +104,22 @@ pub(super) fn body(sources: &[Source<'_>]) -> String {
     }
 
     html.push_str("</nav>");
-    for workload in WORKLOADS.iter() {
-        html.push_str(&Beside::new(workload, sources).section());
+    for seed in seeds() {
+        let _ = write!(
+            html,
+            "<h2 id='seed-{}'>{}</h2><p><cite>{}</cite></p><p>There: {} Here: {} All of it by <code>plainweave bench \
+             seeds --seeds {}</code>.</p>",
+            attribute(&seed.name),
+            escape(&seed.title),
+            escape(&seed.work),
+            escape(&seed.there),
+            escape(&seed.here),
+            escape(&seed.name)
+        );
+        WORKLOADS
+            .iter()
+            .filter(|workload| workload.seed == seed.name)
+            .for_each(|workload| html.push_str(&Beside::new(workload, sources).section()));
     }
     html
 }
@@ -187,7 +201,7 @@ impl<'a> Beside<'a> {
             ..
         } = self.workload;
         let mut html = format!(
-            "<section id='{}'><h2>{}</h2><p>Published: {}. Ours: {}.</p>",
+            "<section id='{}'><h3>{}</h3><p>Published: {}. Ours: {}.</p>",
             experiment::id(title),
             escape(title),
             escape(source),
@@ -206,13 +220,16 @@ impl<'a> Beside<'a> {
             .map(|command| format!("<code>{}</code>", escape(command)))
             .collect();
         let simulated = match &*commands {
-            [] => ", which does not have this workload".to_owned(),
-            commands => format!(": {}", commands.join(" and ")),
+            [] => "The simulator does not have this workload.".to_owned(),
+            commands => format!(
+                "More workers are left to the simulator: {}.",
+                commands.join(" and ")
+            ),
         };
 
         let _ = write!(
             html,
-            "<p>Ours: <code>{}</code>. More workers are left to the simulator{simulated}.</p></section>",
+            "<p>Ours: <code>{}</code>. {simulated}</p></section>",
             escape(command)
         );
         html
@@ -337,7 +354,7 @@ impl<'a> Beside<'a> {
             .filter(|figure| figure.line.case == case)
         {
             // Several values of one line are one line.
-            if names.iter().all(|known| known.policy != line.policy) {
+            if names.iter().all(|known| known.who != line.who) {
                 names.push(*line);
             }
         }
@@ -353,7 +370,7 @@ impl<'a> Beside<'a> {
         for line in names {
             let published = self.workload.figures.iter().filter_map(|figure| {
                 let same = figure.line.case == case
-                    && figure.line.policy == line.policy
+                    && figure.line.who == line.who
                     && figure.metric == metric;
                 // Only a place that begins with a number has a place on the axis.
                 let domains = figure
@@ -369,7 +386,7 @@ impl<'a> Beside<'a> {
             for (whose, role, points) in [
                 ("published", Role::Peer, published.collect()),
                 ("simulated", Role::Ours, of(simulations, line)),
-                ("measured", Role::Ours, of(&self.rows, line)),
+                ("measured", role(line), of(&self.rows, line)),
             ] {
                 if !points.is_empty() {
                     lines.push(lines::Line {
@@ -401,7 +418,10 @@ impl<'a> Beside<'a> {
     /// Writes one of our figures, with its case and policy.
     fn cell(&self, line: Line, metric: &str, workers: usize) -> String {
         match self.rows.get(line, metric, workers) {
-            Some(figure) => cell(figure, &format!("{}: {}", figure.case, line.policy)),
+            Some(figure) => {
+                let who = line.who.words(figure);
+                cell(figure, &format!("{}: {who}", figure.case))
+            }
             None => "<td><small>not measured</small></td>".to_owned(),
         }
     }
@@ -427,6 +447,14 @@ impl<'a> Beside<'a> {
             .filter(|finding| finding.outcome != Outcome::Open)
             .for_each(|finding| say(finding, "simulated: "));
         html + "</li>"
+    }
+}
+
+/// Returns whose rows a line has here.
+fn role(line: Line) -> Role {
+    match line.who {
+        Who::Policy(_) | Who::Ours => Role::Ours,
+        Who::System(_) => Role::Peer,
     }
 }
 
@@ -468,7 +496,7 @@ impl Workload {
 
 #[cfg(test)]
 mod tests {
-    use super::{Beside, Outcome, Source, WORKLOADS, body, is_beside, sentence};
+    use super::{Beside, Outcome, Source, WORKLOADS, Who, body, is_beside, sentence};
     use crate::harness::source::{Figure, Table};
     use crate::pages::compare::tests::{figure, table};
     use crate::scheduler::thesis;
@@ -522,16 +550,15 @@ mod tests {
     fn each_published_line_is_one_that_the_benchmarks_measure() {
         for workload in WORKLOADS
             .iter()
-            .filter(|workload| workload.experiment != "queues")
+            .filter(|workload| workload.seed == "ocaml" && workload.experiment != "queues")
         {
             for figure in &workload.figures {
                 let metric = (figure.metric, figure.unit);
-                let known = thesis::reports(
-                    workload.experiment,
-                    figure.line.case,
-                    figure.line.policy,
-                    metric,
-                );
+                let Who::Policy(policy) = figure.line.who else {
+                    panic!("{figure:?} is no policy of ours");
+                };
+                let case = figure.line.case;
+                let known = thesis::reports(workload.experiment, case, policy, metric);
                 assert!(known, "{}: {figure:?}", workload.title);
             }
         }

@@ -7,6 +7,7 @@ mod limit;
 mod predict;
 mod report;
 mod resume;
+mod seeds;
 #[path = "../../../plainweave/tests/common/skip.rs"]
 mod skip;
 mod std_io;

@@ -68,15 +68,46 @@ impl Finding {
     }
 }
 
-/// A line of a published figure: a case under a policy.
+/// A line of a published figure: a case of somebody's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub(super) name: &'static str,
     /// As our rows have it; an `N` at the end stands for the greatest number that was measured.
     pub(super) case: &'static str,
-    /// As our rows have it; in the case of queues, which queue.
-    pub(super) policy: &'static str,
+    pub(super) who: Who,
 }
+
+/// Whose rows a line consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    /// Ours under a policy, as our rows have it; in the case of queues, which queue.
+    Policy(&'static str),
+    /// The first of ours in a file, the default mode, as on all pages.
+    Ours,
+    /// A system by its name.
+    System(&'static str),
+}
+
+impl Who {
+    fn is(self, system: &str) -> bool {
+        match self {
+            Who::Policy(name) => policy(system) == Some(name),
+            Who::Ours => system.starts_with("plainweave") && system != THREADS,
+            Who::System(name) => system == name,
+        }
+    }
+
+    /// Returns it in words; `figure` is one of its rows.
+    pub(super) fn words(self, figure: &Figure) -> &str {
+        match self {
+            Who::Policy(name) => name,
+            Who::Ours | Who::System(_) => &figure.system,
+        }
+    }
+}
+
+/// Our server on the kernel's threads: what ours on fibers is compared with.
+const THREADS: &str = "plainweave threads";
 
 /// What lines are compared by.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +143,7 @@ impl<'a> Rows<'a> {
         let here = |figure: &&Figure| {
             (figure.case.as_str(), figure.metric.as_str(), figure.workers)
                 == (case, metric, workers)
-                && policy(&figure.system) == Some(line.policy)
+                && line.who.is(&figure.system)
         };
         self.0.iter().copied().find(here)
     }
@@ -196,6 +227,64 @@ impl<'a> Rows<'a> {
                 words: format!("with {}: {words}", count(workers)),
             })
         })
+    }
+
+    /// Judges that a line is among others: not behind all of them.
+    pub(super) fn among(&self, measure: Measure, first: Line, others: &[Line]) -> Vec<Finding> {
+        self.each(first, measure, |workers| {
+            let of = |line: Line| self.get(line, measure.metric, workers);
+            let ours = of(first)?;
+            let there: Vec<_> = others
+                .iter()
+                .filter_map(|other| Some((*other, of(*other)?)))
+                .collect();
+
+            let behind = |(_, figure): &(Line, &Figure)| {
+                Comparison::new(ours, figure, measure.ahead).verdict == Verdict::Worse
+            };
+            let outcome = match () {
+                () if there.is_empty() => return None,
+                () if there.iter().all(behind) => Outcome::Fails,
+                () => Outcome::Holds,
+            };
+
+            let words: Vec<_> = there.iter().map(|(line, of)| said(*line, of)).collect();
+            let count = count(workers);
+            let words = format!("with {count}: {}, {}", said(first, ours), words.join(", "));
+            Some(Finding { outcome, words })
+        })
+    }
+
+    /// Judges that no line has more than a limit: in the greatest of its runs where it is zero,
+    /// else by its median.
+    pub(super) fn within(&self, measure: Measure, lines: &[Line], limit: f64) -> Vec<Finding> {
+        let judge = |line: &Line| {
+            let of = self.judged(*line, measure).into_iter();
+            let line = *line;
+            of.map(move |figure| {
+                let spread = &figure.spread;
+                let value = if limit > 0.0 {
+                    spread.median
+                } else {
+                    spread.max
+                };
+                let outcome = if value <= limit {
+                    Outcome::Holds
+                } else {
+                    Outcome::Fails
+                };
+                let value = shown(value, &figure.unit);
+                let words = format!("with {}: {} {value}", count(figure.workers), line.name);
+                Finding { outcome, words }
+            })
+        };
+
+        let findings: Vec<_> = lines.iter().flat_map(judge).collect();
+        if findings.is_empty() {
+            vec![Finding::open("not measured")]
+        } else {
+            findings
+        }
     }
 
     /// Judges that two lines do not differ.
@@ -347,11 +436,23 @@ fn said(line: Line, figure: &Figure) -> String {
     )
 }
 
-/// Writes a value as the thesis does: rates in millions a second.
+/// Writes a value as the theses do: rates of tasks in millions a second, those of requests as they
+/// are.
 pub(super) fn shown(value: f64, unit: &str) -> String {
-    if unit == "1/s" {
-        humane(value / 1e6, "M/s")
-    } else {
-        humane(value, unit)
+    match unit {
+        "1/s" if value >= FAST => humane(value / 1e6, "M/s"),
+        "1/s" => format!("{}/s", thousands(value.round() as u64)),
+        _ => humane(value, unit),
+    }
+}
+
+/// From this rate on, millions a second are written.
+const FAST: f64 = 100_000.0;
+
+/// Writes a number with commas.
+fn thousands(number: u64) -> String {
+    match (number / 1000, number % 1000) {
+        (0, rest) => rest.to_string(),
+        (more, rest) => format!("{},{rest:03}", thousands(more)),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::claims::{Finding, Line, Measure, Rows, left};
+use super::claims::{Finding, Line, Measure, Rows, Who, left};
 use crate::pages::meaning::Better;
 
 /// A published value.
@@ -29,6 +29,8 @@ pub(super) struct Claim {
     lines: Vec<Line>,
     /// Of a peak: with how many workers.
     at: usize,
+    /// Of what is within a limit.
+    limit: f64,
 }
 
 /// How a claim is judged.
@@ -37,6 +39,10 @@ pub(super) struct Claim {
 enum Judge {
     /// The first line is ahead of all others.
     Leads,
+    /// The first line is not behind all others.
+    Among,
+    /// No line has more than `limit`.
+    Within,
     /// The two lines do not differ.
     Equals,
     /// Each line gets better as workers are added.
@@ -49,8 +55,39 @@ enum Judge {
     Left,
 }
 
+/// A published work.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::pages) struct Seed {
+    /// What `bench seeds --seeds` calls it.
+    pub(in crate::pages) name: String,
+    pub(in crate::pages) title: String,
+    /// Author, title and year.
+    pub(in crate::pages) work: String,
+    /// What was measured there, and how that differs from here.
+    pub(in crate::pages) there: String,
+    pub(in crate::pages) here: String,
+    /// What has to be measured for its figures.
+    pub(in crate::pages) runs: Vec<Run>,
+}
+
+/// An experiment that is run for the figures of a seed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::pages) struct Run {
+    /// Its arguments.
+    pub(in crate::pages) command: String,
+    /// How long it takes, in minutes, on the machine of `results`.
+    pub(in crate::pages) minutes: u32,
+    /// The same with `--quick`.
+    pub(in crate::pages) quick: String,
+    pub(in crate::pages) quick_minutes: u32,
+}
+
 /// A figure, and the experiment of ours that repeats it.
 pub(super) struct Workload {
+    /// The seed that it is from, by its name.
+    pub(super) seed: &'static str,
     pub(super) title: &'static str,
     /// As our rows have it.
     pub(super) experiment: &'static str,
@@ -68,6 +105,8 @@ impl Claim {
         let measure = self.measure;
         match (self.judge, &*self.lines) {
             (Judge::Leads, [first, others @ ..]) => rows.leads(measure, *first, others),
+            (Judge::Among, [first, others @ ..]) => rows.among(measure, *first, others),
+            (Judge::Within, lines) => rows.within(measure, lines, self.limit),
             (Judge::Equals, [first, other]) => rows.equals(measure, *first, *other),
             (Judge::Improves, lines) => rows.improves(measure, lines),
             (Judge::Keeps, lines) => rows.keeps(measure, lines),
@@ -77,7 +116,12 @@ impl Claim {
     }
 }
 
-/// All of them, in the order of the page.
+/// The published works, in the order of the page.
+pub(in crate::pages) fn seeds() -> &'static [Seed] {
+    &FILE.seed
+}
+
+/// All workloads, in the order of the page.
 pub(super) static WORKLOADS: LazyLock<Vec<Workload>> =
     LazyLock::new(|| FILE.workload.iter().map(Workload::of).collect());
 
@@ -90,6 +134,7 @@ static FILE: LazyLock<File> = LazyLock::new(|| {
 #[serde(deny_unknown_fields)]
 struct File {
     metrics: HashMap<String, Metric>,
+    seed: Vec<Seed>,
     workload: Vec<InFile>,
 }
 
@@ -111,10 +156,12 @@ enum Ahead {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct InFile {
+    seed: String,
     title: String,
     experiment: String,
     command: String,
     source: String,
+    #[serde(default)]
     simulated: Vec<String>,
     lines: HashMap<String, LineInFile>,
     figures: Vec<FigureInFile>,
@@ -125,7 +172,10 @@ struct InFile {
 #[serde(deny_unknown_fields)]
 struct LineInFile {
     case: String,
-    policy: String,
+    /// Ours under a policy.
+    policy: Option<String>,
+    /// Another system, unless neither is there: then the first of ours.
+    system: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -150,6 +200,8 @@ struct ClaimInFile {
     lines: Vec<String>,
     #[serde(default)]
     at: usize,
+    #[serde(default)]
+    limit: f64,
     least: Option<usize>,
     most: Option<usize>,
 }
@@ -157,8 +209,17 @@ struct ClaimInFile {
 impl Workload {
     fn of(file: &'static InFile) -> Self {
         let line = |name: &'static String| {
-            let LineInFile { case, policy } = &file.lines[name];
-            Line { name, case, policy }
+            let LineInFile {
+                case,
+                policy,
+                system,
+            } = &file.lines[name];
+            let who = match (policy, system) {
+                (Some(policy), _) => Who::Policy(policy),
+                (None, Some(system)) => Who::System(system),
+                (None, None) => Who::Ours,
+            };
+            Line { name, case, who }
         };
 
         let published = |figure: &'static FigureInFile| Published {
@@ -175,9 +236,11 @@ impl Workload {
             measure: claim.measure(),
             lines: claim.lines.iter().map(line).collect(),
             at: claim.at,
+            limit: claim.limit,
         };
 
         Self {
+            seed: &file.seed,
             title: &file.title,
             experiment: &file.experiment,
             command: &file.command,
@@ -208,7 +271,10 @@ impl ClaimInFile {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::{FILE, Judge, WORKLOADS};
+    use crate::Cli;
 
     /// What the reader does not look at: that what a claim says can be judged.
     #[test]
@@ -216,9 +282,9 @@ mod tests {
         for (workload, file) in WORKLOADS.iter().zip(&FILE.workload) {
             for claim in &file.claims {
                 let lines = match claim.judge {
-                    Judge::Leads => 2..=usize::MAX,
+                    Judge::Leads | Judge::Among => 2..=usize::MAX,
                     Judge::Equals => 2..=2,
-                    Judge::Improves | Judge::Keeps => 1..=usize::MAX,
+                    Judge::Improves | Judge::Keeps | Judge::Within => 1..=usize::MAX,
                     Judge::Peaks => 1..=1,
                     Judge::Left => 0..=0,
                 };
@@ -227,11 +293,49 @@ mod tests {
                 assert!(
                     lines.contains(&claim.lines.len())
                         && measured == !matches!(claim.judge, Judge::Left)
-                        && (claim.at > 0) == matches!(claim.judge, Judge::Peaks),
+                        && (claim.at > 0) == matches!(claim.judge, Judge::Peaks)
+                        && (claim.limit == 0.0 || matches!(claim.judge, Judge::Within)),
                     "{}: {}",
                     workload.title,
                     claim.text
                 );
+            }
+        }
+    }
+
+    /// What `bench seeds` runs: each command is one that there is, and each workload has one, whose
+    /// cases it has.
+    #[test]
+    fn every_workload_is_run_for_its_seed() {
+        for seed in &FILE.seed {
+            for run in &seed.runs {
+                for command in [&run.command, &run.quick] {
+                    let words = std::iter::once("bench").chain(command.split(' '));
+                    let parsed = Cli::try_parse_from(words);
+                    assert!(parsed.is_ok(), "{command}: {}", parsed.unwrap_err());
+                }
+            }
+        }
+
+        for workload in WORKLOADS.iter() {
+            let seed = FILE.seed.iter().find(|seed| seed.name == workload.seed);
+            let runs = &seed.unwrap().runs;
+            let run = runs.iter().find(|run| {
+                let words: Vec<_> = run.command.split(' ').collect();
+                words[0] == workload.experiment
+            });
+            let run = run.unwrap_or_else(|| panic!("{}: no run", workload.title));
+
+            for command in [&run.command, &run.quick] {
+                let mut words = command.split(' ').skip_while(|word| *word != "--cases");
+                let Some(cases) = words.nth(1) else { continue };
+                for figure in &workload.figures {
+                    let case = figure.line.case.split(' ').next().unwrap();
+                    assert!(
+                        cases.split(',').any(|known| known == case),
+                        "{command}: {case}"
+                    );
+                }
             }
         }
     }

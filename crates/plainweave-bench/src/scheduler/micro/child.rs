@@ -49,15 +49,18 @@ pub(crate) struct ChildFlags {
 
 /// Runs such a process and reads its figures.
 pub(super) fn figures(command: Command, size: &Size) -> anyhow::Result<Vec<Figure>> {
-    let patience = match size.shape.iterations {
-        Some(_) => Duration::from_secs(600),
-        None => Duration::from_secs_f64(60.0 + 4.0 * size.seconds),
-    };
-
-    child::output(command, patience)?
+    child::output(command, patience(size))?
         .lines()
         .map(Figure::parse)
         .collect()
+}
+
+/// Returns how long a repetition may take.
+pub(super) fn patience(size: &Size) -> Duration {
+    match size.shape.iterations {
+        Some(_) => Duration::from_secs(600),
+        None => Duration::from_secs_f64(60.0 + 4.0 * size.seconds),
+    }
 }
 
 /// Runs the child.

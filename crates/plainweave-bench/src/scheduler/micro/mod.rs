@@ -4,6 +4,7 @@
 //! times, and then kept and counted as far.
 
 mod cases; // The workloads, each written once over `Shim`.
+mod cfa; // C∀'s own programs of these workloads.
 mod child; // A repetition, in a process of its own.
 mod parameters; // The parameters of the cases.
 mod peer; // The workloads in other languages, each a program of its own with the same flags.
@@ -26,12 +27,13 @@ use crate::harness::names;
 use crate::harness::report::{self, Failures, Report};
 use crate::harness::sample::{Origin, Row};
 use cases::{CASES, Case};
+use cfa::Cfa;
 pub(crate) use child::{ChildFlags, run as run_child};
 use parameters::{Options, Shape};
 use peer::Peer;
 use repetition::{Figure, Size};
 
-/// Costs of a scheduler, beside threads, Tokio, may, Go and libfibre.
+/// Costs of a scheduler, beside threads, Tokio, may, Go, libfibre and C∀.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
     #[command(flatten)]
@@ -52,6 +54,11 @@ pub(crate) struct Flags {
     /// Measure libfibre too: the folder src of its checkout, where libfibre.a is built
     #[arg(long, value_name = "DIR")]
     libfibre: Option<PathBuf>,
+
+    /// Measure C∀ too: a folder with the built programs yield, cycle, churn, locality and transfer
+    /// of cforall/SchedulingBenchmarks_PhD22; the first line of a file VERSION there is quoted
+    #[arg(long, value_name = "DIR")]
+    cfa: Option<PathBuf>,
 
     /// Numbers of workers
     #[arg(long, value_name = "N,M", value_delimiter = ',', default_value = "1,2")]
@@ -149,6 +156,14 @@ impl System {
         child::figures(command, size)
     }
 
+    /// Returns the line of the head on a version that is not this program's.
+    fn version(&self) -> Option<(&'static str, String)> {
+        match &self.peer {
+            Some(Peer::Cfa(programs)) => Some(("cfa", programs.version())),
+            _ => None,
+        }
+    }
+
     fn is_ours(&self) -> bool {
         self.name.starts_with("plainweave")
     }
@@ -180,7 +195,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     flags.options.check(&names, &CASES.map(|case| case.name))?;
     // Before anything is measured: a wrong option should not end a run of hours.
     let shapes = shapes(&chosen, flags)?;
-    let mut absent = vec![("CFA".to_owned(), "not installed".to_owned())];
+    let mut absent = Vec::new();
     let systems = systems(flags, &mut absent)?;
     let mut rows = Vec::new();
     let mut failures = Failures::begin()?;
@@ -226,6 +241,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
 
     let mut parameters = parameters(flags);
+    parameters.extend(systems.iter().filter_map(System::version));
     parameters.extend(shapes.into_iter().map(|shape| ("case", shape)));
     failures.publish(
         Report {
@@ -369,6 +385,16 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
             });
         }
         None => absent.push(("libfibre".to_owned(), "see --libfibre".to_owned())),
+    }
+
+    match &flags.cfa {
+        Some(folder) => {
+            systems.push(System {
+                peer: Some(Peer::Cfa(Cfa::new(folder)?)),
+                ..System::new("cfa", &[])
+            });
+        }
+        None => absent.push(("cfa".to_owned(), "see --cfa".to_owned())),
     }
 
     Ok(systems)

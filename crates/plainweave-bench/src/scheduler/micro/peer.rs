@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, bail, ensure};
 
+use super::cfa::Cfa;
 use super::child;
 use super::repetition::{Figure, Size};
 use crate::harness::program::Program;
@@ -19,11 +20,16 @@ const GO: [(&str, &str); 4] = [
     ("semaphore.s", include_str!("../../../peers/go/semaphore.s")),
 ];
 
-/// A built program, and with which flag it is run.
+/// Programs of another system.
 #[derive(Clone)]
-pub(super) struct Peer {
-    program: Rc<Program>,
-    flag: Option<&'static str>,
+pub(super) enum Peer {
+    /// One of ours in its language, and with which flag it is run.
+    Ours {
+        program: Rc<Program>,
+        flag: Option<&'static str>,
+    },
+    /// Those of its own authors.
+    Cfa(Cfa),
 }
 
 impl Peer {
@@ -32,7 +38,7 @@ impl Peer {
     /// # Errors
     /// `go` is not installed, or does not build the program.
     pub(super) fn go() -> anyhow::Result<Self> {
-        Ok(Self {
+        Ok(Self::Ours {
             program: Rc::new(Program::go(&GO)?),
             flag: None,
         })
@@ -41,9 +47,12 @@ impl Peer {
     /// Makes the same program with the semaphore of Go's own locks, which a thread that released it
     /// can take again at once.
     pub(super) fn barging(&self) -> Self {
-        Self {
-            flag: Some("-barging"),
-            ..self.clone()
+        match self.clone() {
+            Self::Ours { program, .. } => Self::Ours {
+                program,
+                flag: Some("-barging"),
+            },
+            other => other,
         }
     }
 
@@ -70,19 +79,26 @@ impl Peer {
         let flags = headers.into_iter().chain([archive.display().to_string()]);
         let program = Program::cpp(include_str!("../../../peers/libfibre/main.cc"), flags)?;
 
-        Ok(Self {
+        Ok(Self::Ours {
             program: Rc::new(program),
             flag: None,
         })
     }
 
-    /// Returns whether its row of a case would differ from that without the flag.
+    /// Returns whether it has a case, and its row would differ from that without the flag.
     pub(super) fn has(&self, case: &str) -> bool {
-        self.flag.is_none() || matches!(case, "churn" | "churn-2")
+        match self {
+            Self::Ours { flag, .. } => flag.is_none() || matches!(case, "churn" | "churn-2"),
+            Self::Cfa(_) => Cfa::has(case),
+        }
     }
 
     /// Runs one repetition.
     pub(super) fn run(&self, case: &str, size: &Size) -> anyhow::Result<Vec<Figure>> {
+        let (program, flag) = match self {
+            Self::Ours { program, flag } => (program, flag),
+            Self::Cfa(programs) => return programs.run(case, size),
+        };
         let name = match case {
             "yield" | "yield-1" => "yield",
             "cycle" | "cycle-1" => "cycle",
@@ -94,11 +110,11 @@ impl Peer {
             other => bail!("there is no case '{other}'"),
         };
 
-        let mut command = self.program.command();
+        let mut command = program.command();
         command
             .arg(format!("-case={name}"))
             .arg(format!("-workers={}", size.workers))
-            .args(self.flag);
+            .args(*flag);
         command.arg(format!("-seconds={}", size.seconds));
         command.args((case == "transfer-park").then_some("-parking=true"));
         command.args(size.clocked.then_some("-migrations=true"));

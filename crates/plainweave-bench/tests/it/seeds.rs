@@ -1,0 +1,148 @@
+//! `plainweave-bench seeds`, and C∀'s programs beside ours, of which scripts stand in here.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Runs the benchmarks; returns the exit code, and all that they wrote.
+fn bench(args: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave-bench"));
+    let output = command.args(args).output().unwrap();
+    let both = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(both).unwrap())
+}
+
+fn folder(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+#[test]
+fn what_will_run_is_listed_with_its_time() {
+    let (code, said) = bench(&["seeds", "--list"]);
+    assert_eq!(code, Some(0), "{said}");
+    for part in [
+        "Thierry Delisle: The C∀ Scheduler.",
+        "Bartosz Modelski: Using effect handlers",
+        "cache-sweep --updates 3,50 --steps 7 --runs 3 (about 60 min)",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+
+    let (code, said) = bench(&["--quick", "seeds", "--seeds", "warp", "--list"]);
+    assert!(code == Some(0) && said.contains("http --cases seed --runs 3 ("));
+    assert!(!said.contains("micro"), "{said}");
+    let (code, said) = bench(&["seeds", "--seeds", "go"]);
+    assert!(
+        code == Some(1) && said.contains("cforall, ocaml, warp"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_seed_is_measured_once_and_gets_its_page() {
+    let dir = folder("seeds");
+    let out = dir.display().to_string();
+    let args = [
+        "seeds", "--quick", "--seeds", "warp", "--resume", "--out", &out,
+    ];
+    let (code, said) = bench(&args);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("1 experiment, about 2 minutes in all"),
+        "{said}"
+    );
+
+    let page = fs::read_to_string(dir.join("published.html")).unwrap();
+    let section = page.split("id='hello--fibers-and-threads'").nth(1).unwrap();
+    assert!(
+        section.contains("1,216/s")
+            && section.contains("no request fails. <span class='good'>holds")
+    );
+    assert!(page.contains("<cite>ouromoros: High Performance Web Server with Fibers"));
+
+    let (code, said) = bench(&args);
+    assert!(
+        code == Some(0) && said.contains("1 of 1: http: kept"),
+        "{said}"
+    );
+}
+
+/// Writes programs that print what C∀'s would.
+fn stand_ins(dir: &Path) {
+    let usual = "echo 'Total Operations(ops):   1000'\n\
+                 echo 'ns per ops           :     41.50'\n\
+                 echo 'ns per ops/procs     :     83.00'\n";
+    let starved = "echo 'Programs has been blocked for more than 5 secs' >&2\n";
+    let programs = [
+        ("yield", usual),
+        ("cycle", usual),
+        ("churn", "exit 3\n"),
+        ("locality", usual),
+        ("transfer", starved),
+    ];
+
+    for (name, body) in programs {
+        let path = dir.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{body}")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::write(dir.join("VERSION"), "cfa 1.0.0\nbuilt here\n").unwrap();
+}
+
+#[test]
+fn programs_of_another_system_stand_beside_ours() {
+    let dir = folder("cfa");
+    let [there, out] = ["programs", "out"].map(|name| dir.join(name));
+    fs::create_dir_all(&there).unwrap();
+    let cfa = there.display().to_string();
+    let out = out.display().to_string();
+    let size = [
+        "--modes",
+        "anytime/own",
+        "--workers",
+        "2",
+        "--runs",
+        "1",
+        "--seconds",
+        "0.02",
+    ];
+    let cases = [
+        "--cases",
+        "yield,churn,transfer-park,mutex",
+        "--systems",
+        "threads",
+    ];
+    let args = [
+        &["micro", "--cfa", &cfa, "--out", &out],
+        &size[..],
+        &cases[..],
+    ]
+    .concat();
+
+    let (code, said) = bench(&args);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("not there: yield, cycle, churn, locality, transfer"),
+        "{said}"
+    );
+
+    stand_ins(&there);
+    let (code, said) = bench(&args);
+    assert_eq!(code, Some(0), "{said}");
+    let csv = fs::read_to_string(Path::new(&out).join("micro.csv")).unwrap();
+    for part in [
+        "# cfa: cfa 1.0.0\n",
+        "micro,yield,cfa,2,ns_per_op,ns,41.500,",
+        "micro,yield,cfa,2,ns_per_op_per_worker,ns,83.000,",
+        "micro,transfer-park,cfa,2,starved,1,1.000,",
+        "# not measured: cfa churn (exit status: 3)",
+        "micro,mutex,threads,2,ns_per_op",
+    ] {
+        assert!(csv.contains(part), "{part}: {csv}");
+    }
+    assert!(!csv.contains("mutex,cfa"), "{csv}");
+}
