@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use harness::{interrupt, quick, report};
-use pages::{seeds, trace_svg};
+use pages::{readme, seeds, trace_svg};
 use scheduler::{compose, micro, predict, queues, storm, thesis};
 use servers::web_sweep::control;
 use servers::{
@@ -84,6 +84,7 @@ enum Experiment {
     Load(load::Flags),
     TraceSvg(trace_svg::Flags),
     Seeds(seeds::Flags),
+    Readme(readme::Flags),
     Report(pages::Flags),
     #[command(hide = true)]
     FilesChild(files::ChildFlags),
@@ -139,6 +140,7 @@ fn main() -> ExitCode {
         Experiment::Files(flags) => files::run(&flags),
         Experiment::Load(flags) => load::run(&flags),
         Experiment::TraceSvg(flags) => trace_svg::run(&flags),
+        Experiment::Readme(flags) => readme::run(&flags),
         Experiment::Seeds(flags) => seeds::run(&flags, cli.quick),
         Experiment::Report(flags) => pages::run(&flags),
         Experiment::FilesChild(flags) => files::run_child(&flags),

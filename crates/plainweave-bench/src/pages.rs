@@ -15,7 +15,9 @@ mod compare; // Ours beside the best of the others, one figure at a time.
 mod experiment; // A file's part of a page.
 mod finding; // One sentence on what a picture shows, computed from its figures.
 mod meaning; // What the names in a CSV mean: whose a system is, and which way a metric is better.
+mod plan; // Several experiments in a row.
 mod published; // Published figures beside ours.
+pub(crate) mod readme; // `plainweave bench readme`: the tables of README.md.
 pub(crate) mod seeds; // `plainweave bench seeds`: all that the published figures take.
 mod summary; // Who wins: a table of ratios for each file, and the sentences of a run.
 pub(crate) mod trace_svg; // A trace as a picture.

@@ -175,7 +175,9 @@ mod tests {
             .get_subcommands()
             .filter(|command| !command.is_hide_set())
             .map(|command| command.get_name().to_owned())
-            .filter(|name| !["report", "seeds", "serve", "trace-svg"].contains(&name.as_str()))
+            .filter(|name| {
+                !["readme", "report", "seeds", "serve", "trace-svg"].contains(&name.as_str())
+            })
             .collect();
         let presets = PRESETS.map(|(name, _)| name.to_owned());
         assert!(own.iter().all(|name| presets.contains(name)), "{own:?}");

@@ -1,22 +1,17 @@
 //! `plainweave bench seeds`: what the published figures of the seeds take is measured, one
-//! experiment after the other, and all of it stands on one page beside them.
-//!
-//! Each experiment is a child of this program with flags of its own (`published/figures.toml`),
-//! which writes its CSV into the folder as ever. So one that fails costs the others nothing, and
-//! what a folder has already is not measured again with `--resume`.
+//! experiment after the other (`published/figures.toml`), and all of it stands on one page beside
+//! them.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::ensure;
 use clap::Args;
 
+use super::plan::{self, Planned};
 use super::published::{self, Run, Seed};
 use crate::harness::experiment::Common;
-use crate::harness::report::{note, say};
-use crate::harness::source::Table;
-use crate::harness::{interrupt, machine, names};
+use crate::harness::report::say;
+use crate::harness::{interrupt, names};
 
 /// Every published figure of the seeds (two theses and a web server) beside ours: measures all that
 /// takes, and writes one page.
@@ -42,12 +37,6 @@ pub(crate) struct Flags {
     libfibre: Option<PathBuf>,
 }
 
-/// An experiment, as it is run here.
-struct Planned {
-    words: Vec<String>,
-    minutes: u32,
-}
-
 /// Runs them all, in the sizes of `--quick` if that was given.
 pub(crate) fn run(flags: &Flags, quick: bool) -> anyhow::Result<()> {
     let known = published::seeds().iter().map(|seed| seed.name.as_str());
@@ -65,41 +54,16 @@ pub(crate) fn run(flags: &Flags, quick: bool) -> anyhow::Result<()> {
         return Ok(());
     }
 
-    let minutes: u32 = plan.iter().map(|one| one.minutes).sum();
-    let many = plan.len();
-    let all = if many == 1 {
-        "experiment"
-    } else {
-        "experiments"
-    };
-    note(&format!("{many} {all}, about {minutes} minutes in all"));
+    // Before hours are spent.
+    for (flag, folder) in flags.peers() {
+        let there = folder.is_dir();
+        ensure!(there, "{flag} {}: no such folder", folder.display());
+    }
+
     let folder = flags.common.folder();
-    interrupt::install()?;
-    let began = Instant::now();
-    let mut failed = Vec::new();
-
-    for (n, one) in (1..).zip(&plan) {
-        let name = one.name();
-        if flags.resume && is_there(&folder, one) {
-            note(&format!("{n} of {many}: {name}: kept"));
-            continue;
-        }
-
-        let past = clock(began.elapsed());
-        note(&format!("{n} of {many}, {past} so far: {}", one.line()));
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(&one.words).arg("--out").arg(&folder);
-        let status = command.status().context("cannot start an experiment")?;
-
-        if interrupt::came().is_some() {
-            bail!(
-                "ended by a signal: `--resume --out {}` goes on",
-                folder.display()
-            );
-        }
-        if !status.success() {
-            failed.push(name);
-        }
+    let done = plan::run(&plan, &folder, flags.resume);
+    if interrupt::came().is_some() {
+        return done;
     }
 
     super::run(&super::Flags {
@@ -109,57 +73,30 @@ pub(crate) fn run(flags: &Flags, quick: bool) -> anyhow::Result<()> {
         "published figures beside ours: {}",
         folder.join(super::PUBLISHED).display()
     ));
-    match &*failed {
-        [] => Ok(()),
-        names => bail!("these failed, as is said above: {}", names.join(", ")),
-    }
+    done
 }
 
 impl Flags {
+    /// Returns the folders of other systems, each with its flag.
+    fn peers(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+        let peers = [("--cfa", &self.cfa), ("--libfibre", &self.libfibre)];
+        let given = peers.map(|(flag, folder)| Some((flag, folder.as_ref()?)));
+        given.into_iter().flatten()
+    }
+
     fn plan(&self, run: &Run, quick: bool) -> Planned {
         let (command, minutes) = if quick {
             (&run.quick, run.quick_minutes)
         } else {
             (&run.command, run.minutes)
         };
-        let words = command.split(' ').map(str::to_owned).collect();
-        let mut planned = Planned { words, minutes };
-
+        let mut planned = Planned::new(command, minutes);
         if planned.name() == "micro" {
-            for (flag, folder) in [("--cfa", &self.cfa), ("--libfibre", &self.libfibre)] {
-                let folder = folder.as_ref().map(|folder| folder.display().to_string());
-                let more = folder.map(|folder| [flag.to_owned(), folder]);
-                planned.words.extend(more.into_iter().flatten());
-            }
+            let peers = self.peers();
+            let more = peers.map(|(flag, folder)| [flag.to_owned(), folder.display().to_string()]);
+            planned.words.extend(more.flatten());
         }
 
         planned
     }
-}
-
-impl Planned {
-    /// Returns the name of the experiment.
-    fn name(&self) -> &str {
-        &self.words[0]
-    }
-
-    fn line(&self) -> String {
-        format!("{} (about {} min)", self.words.join(" "), self.minutes)
-    }
-}
-
-/// Returns whether the folder has an experiment's rows, made by the same command at this commit.
-fn is_there(folder: &Path, one: &Planned) -> bool {
-    let path = folder.join(format!("{}.csv", one.name()));
-    let Ok(Some(table)) = Table::read(&path) else {
-        return false;
-    };
-    let same = table.command().0.contains(&one.words.join(" "));
-    same && table.fact("commit") == Some(machine::commit())
-}
-
-/// Writes a time in minutes and seconds.
-fn clock(time: Duration) -> String {
-    let seconds = time.as_secs();
-    format!("{}:{:02}", seconds / 60, seconds % 60)
 }

@@ -294,10 +294,13 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
             "cache: {}, round {round} of {}",
             case.name, flags.runs
         ));
-        for (system, (client, server, costs)) in systems.iter().zip(&mut servers) {
+        // From another one each round.
+        for n in 0..servers.len() {
+            let n = (n + round) % servers.len();
+            let (client, server, costs) = &mut servers[n];
             let cost = server
                 .cost(client, flags.iterations.get(), case.mix)
-                .with_context(|| system.name())?;
+                .with_context(|| systems[n].name())?;
             // Round 0 warms up.
             costs.extend((round > 0).then_some(cost));
         }

@@ -7,10 +7,12 @@
 //! takes part twice; what lies between its two turns of a round is the noise (A/A).
 //!
 //! `oracle`: an open loop on a server that sleeps, and notes for how long each request was with it.
-//! Its own percentiles are what a generator has to find, but for the way there and back.
+//! Its own percentiles are what a generator has to find, but for the way there and back: ours, and
+//! published ones where they are installed.
 
 mod generators; // CPU per request, of the server and of the generator.
 mod oracle; // Latencies that are known.
+mod witness; // Published generators, whose word stands beside ours.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;

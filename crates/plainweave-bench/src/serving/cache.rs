@@ -18,6 +18,8 @@ use crate::serving::limit;
 pub(crate) enum System {
     Memcached,
     IdleConn,
+    /// The same once more: what lies between the two is noise.
+    IdleConnAgain,
     FiberPerConnection,
     Uring,
     /// No server: the raw loop that sends fixed replies.
@@ -25,9 +27,10 @@ pub(crate) enum System {
 }
 
 impl System {
-    pub(crate) const ALL: [System; 6] = [
+    pub(crate) const ALL: [System; 7] = [
         System::Memcached,
         System::IdleConn,
+        System::IdleConnAgain,
         System::FiberPerConnection,
         System::Uring,
         System::Limit(Driver::Epoll),
@@ -38,6 +41,7 @@ impl System {
         match self {
             System::Memcached => "memcached",
             System::IdleConn => "plainweave epoll",
+            System::IdleConnAgain => "plainweave epoll again",
             System::FiberPerConnection => "plainweave epoll fibers",
             System::Uring => "plainweave uring",
             System::Limit(io) => limit::name(io),
@@ -49,7 +53,7 @@ impl System {
             System::Memcached => return Ok(memcached(Path::new("memcached"))),
             System::Limit(io) => return limit::command(io, "cache", &[]),
             System::Uring => "uring",
-            System::IdleConn | System::FiberPerConnection => "epoll",
+            System::IdleConn | System::IdleConnAgain | System::FiberPerConnection => "epoll",
         };
 
         let mut command = match added {

@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     NginxThreads,
     Epoll,
     Uring,
+    /// The same once more: what lies between the two is noise.
+    UringAgain,
     /// With `--architecture fibers`.
     EpollFibers,
     UringFibers,
@@ -45,6 +47,7 @@ impl Kind {
             Kind::NginxThreads => "nginx aio threads",
             Kind::Epoll => "plainweave epoll",
             Kind::Uring => "plainweave uring",
+            Kind::UringAgain => "plainweave uring again",
             Kind::EpollFibers => "fibers epoll",
             Kind::UringFibers => "fibers uring",
             Kind::Limit(io) => limit::name(io),
@@ -54,7 +57,7 @@ impl Kind {
 
     fn driver(self) -> &'static str {
         match self {
-            Kind::Uring | Kind::UringFibers => "uring",
+            Kind::Uring | Kind::UringAgain | Kind::UringFibers => "uring",
             _ => "epoll",
         }
     }
@@ -68,9 +71,10 @@ impl Kind {
             _ if plainweave_program().is_none() => {
                 Some("the program plainweave is not beside plainweave-bench")
             }
-            Kind::Uring | Kind::UringFibers | Kind::Control(Method::Splicing) => {
-                Driver::Uring.absence()
-            }
+            Kind::Uring
+            | Kind::UringAgain
+            | Kind::UringFibers
+            | Kind::Control(Method::Splicing) => Driver::Uring.absence(),
             _ => None,
         }
     }

@@ -40,6 +40,11 @@ fn what_will_run_is_listed_with_its_time() {
         code == Some(1) && said.contains("cforall, ocaml, warp"),
         "{said}"
     );
+    let (code, said) = bench(&["seeds", "--cfa", "/nowhere"]);
+    assert!(
+        code == Some(1) && said.contains("--cfa /nowhere: no such folder"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The micro-benchmarks of a scheduler. Each case is written once, over a [`shim::Shim`]; each
-//! repetition runs in a process of its own (`child`). With two workers or more, a repetition counts
-//! if the CPUs were near each other before and after it ([`c2c`]); else it is repeated, a few
-//! times, and then kept and counted as far.
+//! repetition runs in a process of its own (`child`). The systems take turns; the first of ours
+//! does so twice, and what lies between its two rows is the noise (A/A). With two workers or more,
+//! a repetition counts if the CPUs were near each other before and after it ([`c2c`]); else it is
+//! repeated, a few times, and then kept and counted as far.
 
 mod cases; // The workloads, each written once over `Shim`.
 mod cfa; // C∀'s own programs of these workloads.
@@ -9,29 +10,31 @@ mod child; // A repetition, in a process of its own.
 mod parameters; // The parameters of the cases.
 mod peer; // The workloads in other languages, each a program of its own with the same flags.
 mod repetition; // A repetition: how a workload is run, and the figures that come of it.
+mod series; // The systems take turns.
+mod system; // A system to measure, and how its process is started.
 // A team of threads that do the same until the time is over, and what is asked of their counts.
 mod team;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::process::Command;
 
 use clap::Args;
 
 use crate::harness::c2c;
 use crate::harness::course::Course;
 use crate::harness::experiment::{Cases, Common};
-use crate::harness::interrupt;
 use crate::harness::mode::Mode;
 use crate::harness::names;
 use crate::harness::report::{self, Failures, Report};
-use crate::harness::sample::{Origin, Row};
+
 use cases::{CASES, Case};
 use cfa::Cfa;
 pub(crate) use child::{ChildFlags, run as run_child};
 use parameters::{Options, Shape};
 use peer::Peer;
-use repetition::{Figure, Size};
+use repetition::Size;
+use series::Turns;
+use system::System;
 
 /// Costs of a scheduler, beside threads, Tokio, may, Go, libfibre and C∀.
 #[derive(Args, Debug)]
@@ -119,64 +122,6 @@ pub(crate) struct Flags {
 /// As `--systems` names them.
 const SYSTEMS: [&str; 5] = ["plainweave", "threads", "tokio", "may", "go"];
 
-/// A system to measure, as rows name it, and how its process is started.
-struct System {
-    name: String,
-    arguments: Vec<String>,
-    /// A program in another language.
-    peer: Option<Peer>,
-}
-
-impl System {
-    fn new(name: &str, arguments: &[&str]) -> Self {
-        let arguments = arguments.iter().map(|&text| text.to_owned()).collect();
-        Self {
-            name: name.to_owned(),
-            arguments,
-            peer: None,
-        }
-    }
-
-    fn repetition(&self, case: &Case, size: &Size) -> anyhow::Result<Vec<Figure>> {
-        if let Some(peer) = &self.peer {
-            return peer.run(case.name, size);
-        }
-        let mut command = Command::new(std::env::current_exe()?);
-        command
-            .args(["micro-child", case.name])
-            .args(&self.arguments);
-        command
-            .arg(format!("--workers={}", size.workers))
-            .arg(format!("--seconds={}", size.seconds));
-        command
-            .arg(format!("--fibers={}", size.fibers))
-            .args(size.clocked.then_some("--clocked"));
-        command.args(size.shape.flags().iter().map(|flag| format!("--{flag}")));
-
-        child::figures(command, size)
-    }
-
-    /// Returns the line of the head on a version that is not this program's.
-    fn version(&self) -> Option<(&'static str, String)> {
-        match &self.peer {
-            Some(Peer::Cfa(programs)) => Some(("cfa", programs.version())),
-            _ => None,
-        }
-    }
-
-    fn is_ours(&self) -> bool {
-        self.name.starts_with("plainweave")
-    }
-
-    /// Returns whether it has the case, in this size.
-    fn has(&self, case: &Case, workers: usize) -> bool {
-        // The programs in other languages have no such case; may's does not come to an end.
-        let parks = case.name != "parked-fibers" || (self.peer.is_none() && self.name != "may");
-        let differs = self.peer.as_ref().is_none_or(|peer| peer.has(case.name));
-        (self.is_ours() || !case.own) && workers >= case.least_workers && parks && differs
-    }
-}
-
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.common.list {
         CASES
@@ -212,30 +157,19 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut course = Course::new(repetitions);
     for case in chosen {
         for workers in flags.workers.iter().map(|n| n.get()) {
-            for system in systems.iter().filter(|system| system.has(case, workers)) {
-                let mut lacks = None;
-                let what = format!("{} {}", case.name, system.name);
-                let measured = failures.catch(&what, || {
-                    match measure(system, case, workers, flags, &mut course) {
-                        // A peer may lack a case, which is a line of the report. If ours fails, so
-                        // does the run.
-                        Err(error) if !system.is_ours() && interrupt::came().is_none() => {
-                            lacks = Some(error);
-                            Ok(Vec::new())
-                        }
-                        measured => measured,
-                    }
-                });
+            let turns = Turns {
+                case,
+                title: flags.options.title(case.name),
+                size: size(case, workers, flags)?,
+                runs: flags.runs.get(),
+                far: flags.far,
+            };
+            let there = systems.iter().filter(|system| system.has(case, workers));
+            let found = turns.run(there, &mut course, &mut failures);
 
-                rows.extend(measured.unwrap_or_default());
-                if let Some(error) = lacks {
-                    // What a system lacks, it lacks with any number of workers: once is enough.
-                    let why = (
-                        format!("{} {}", system.name, case.name),
-                        format!("{error:#}"),
-                    );
-                    absent.extend((!absent.contains(&why)).then_some(why));
-                }
+            rows.extend(found.rows);
+            for why in found.absent {
+                absent.extend((!absent.contains(&why)).then_some(why));
             }
         }
     }
@@ -265,7 +199,7 @@ fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {
         (
             "repetitions",
             format!(
-                "{} of {length}, one dropped before, each a process of its own",
+                "{} of {length}, one dropped before, the systems in turn, each a process of its own",
                 flags.runs
             ),
         ),
@@ -377,6 +311,14 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
         }
     }
 
+    if let Some(first) = systems.iter().find(|system| system.is_ours()) {
+        systems.push(System {
+            name: format!("{} again", first.name),
+            arguments: first.arguments.clone(),
+            peer: None,
+        });
+    }
+
     match &flags.libfibre {
         Some(folder) => {
             systems.push(System {
@@ -400,84 +342,16 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
     Ok(systems)
 }
 
-/// Runs all repetitions of a case on a system and returns their rows.
-fn measure(
-    system: &System,
-    case: &Case,
-    workers: usize,
-    flags: &Flags,
-    course: &mut Course,
-) -> anyhow::Result<Vec<Row>> {
-    let fibers = flags.fibers.map_or(
-        if flags.full { 1_000_000 } else { 100_000 },
-        NonZeroUsize::get,
-    );
-    let shape = Shape::new(case.name, workers, &flags.options)?;
-    let seconds = seconds(flags);
-    let mut size = Size {
+/// Returns how a case is run.
+fn size(case: &Case, workers: usize, flags: &Flags) -> anyhow::Result<Size> {
+    let usual = if flags.full { 1_000_000 } else { 100_000 };
+    Ok(Size {
         workers,
-        seconds,
-        shape,
-        fibers,
+        seconds: seconds(flags),
+        shape: Shape::new(case.name, workers, &flags.options)?,
+        fibers: flags.fibers.map_or(usual, NonZeroUsize::get),
         clocked: false,
         heavy: false,
         baseline: 0.0,
-    };
-
-    let micro = Origin::new("micro").with_workers(workers);
-    let mut rows: Vec<Row> = Vec::new();
-    let mut add = |figure: Figure| match rows.iter_mut().find(|row| row.metric == figure.metric) {
-        // A repetition may have figures that others lack: rows are found by name, not by place.
-        Some(row) => row.values.push(figure.value),
-        None => rows.push(micro.row(
-            flags.options.title(case.name),
-            system.name.replace(',', ";"),
-            figure.metric,
-            figure.unit,
-            vec![figure.value],
-        )),
-    };
-
-    let mut far = 0;
-    for run in 0..=flags.runs.get() {
-        course.step(&format!(
-            "{} on {}, {workers} workers: {run} of {}",
-            case.name, system.name, flags.runs
-        ));
-        // A run on CPUs that are far apart is made again: it would measure the distance.
-        let (figures, was_far) = c2c::near(workers, run > 0 && !flags.far, || {
-            system.repetition(case, &size)
-        })?;
-        let starved = figures
-            .iter()
-            .any(|figure| figure.metric == "starved" && figure.value > 0.0);
-
-        // The first warms up. A thread that starves does so for five seconds: once is enough.
-        if run > 0 || starved {
-            far += usize::from(was_far);
-            figures.into_iter().for_each(&mut add);
-        }
-
-        if starved {
-            course.skip(flags.runs.get() - run);
-            break;
-        }
-    }
-
-    if workers > 1 {
-        add(Figure::new("far_repetitions", far as f64));
-    }
-    if case.clocked && (case.migrates || system.peer.is_none()) {
-        // In repetitions of their own, since reading the clock at each operation costs as much as
-        // some.
-        size.clocked = true;
-        for _ in 0..if case.migrates { flags.runs.get() } else { 1 } {
-            system
-                .repetition(case, &size)?
-                .into_iter()
-                .for_each(&mut add);
-        }
-    }
-
-    Ok(rows)
+    })
 }

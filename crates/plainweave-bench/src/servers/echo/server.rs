@@ -23,7 +23,7 @@ pub(crate) fn serve(flags: &ServerFlags) -> anyhow::Result<()> {
         Kind::Epoll => (Io::Epoll, Mode::SHARED),
         Kind::Uring => (Io::Uring, Mode::SHARED),
         Kind::EpollAnytime => (Io::Epoll, Mode::DEFAULT),
-        Kind::UringAnytime => (Io::Uring, Mode::DEFAULT),
+        Kind::UringAnytime | Kind::UringAnytimeAgain => (Io::Uring, Mode::DEFAULT),
     };
 
     fibers(listener, io, mode)

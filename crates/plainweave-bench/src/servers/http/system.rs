@@ -34,11 +34,13 @@ const fn system(name: &'static str, how: How) -> System {
 }
 
 /// All of them.
-pub(super) const SYSTEMS: [System; 12] = [
+pub(super) const SYSTEMS: [System; 13] = [
     system(limit::EPOLL, How::Limit(Driver::Epoll)),
     system(limit::URING, How::Limit(Driver::Uring)),
     system("plainweave epoll", How::Own(Kind::Epoll)),
     system("plainweave uring", How::Own(Kind::Uring)),
+    // What lies between the two is noise.
+    system("plainweave uring again", How::Own(Kind::Uring)),
     system(
         "plainweave epoll before-start/shared",
         How::Own(Kind::EpollShared),

@@ -1,4 +1,8 @@
 //! Latencies that are known: a server that sleeps for each request, and notes how long it had it.
+//!
+//! Published generators have to find them too: httperf on the web server, mutilate on the cache, at
+//! the same rate (`witness`). Where ours and theirs find the same, neither alone has to be
+//! believed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use hdrhistogram::Histogram;
 
+use super::witness::{self, Witness};
 use crate::harness::machine;
 use crate::harness::report;
 use crate::serving::bench::Bench;
@@ -24,7 +29,7 @@ const LONG: Duration = Duration::from_millis(100);
 const EVERY: u64 = 50;
 /// Requests a second: few of them are there at a time, so that none waits for a connection or a
 /// processor.
-const RATE: &str = "100";
+const RATE: u32 = 100;
 const HTTP: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 /// What it speaks.
@@ -61,7 +66,7 @@ impl Protocol {
             "--io",
             driver,
             "--rate",
-            RATE,
+            &RATE.to_string(),
             "--arrivals",
             "poisson",
         ]);
@@ -138,6 +143,48 @@ fn serve(stream: TcpStream, protocol: Protocol, noted: &Mutex<Histogram<u64>>, c
     }
 }
 
+/// Who makes the load.
+#[derive(Clone, Copy, Debug)]
+enum Client {
+    /// Ours, on a driver.
+    Ours(&'static str),
+    Other(Witness),
+}
+
+impl Client {
+    fn name(self) -> String {
+        match self {
+            Client::Ours(driver) => format!("plainweave load {driver}"),
+            Client::Other(witness) => witness.program().to_owned(),
+        }
+    }
+
+    /// Makes a turn's load; returns p50 and p99 in microseconds, where it says them.
+    fn turn(
+        self,
+        bench: &Bench<usize>,
+        protocol: Protocol,
+        address: SocketAddr,
+    ) -> anyhow::Result<[Option<f64>; 2]> {
+        let driver = match self {
+            Client::Ours(driver) => driver,
+            Client::Other(witness) => {
+                let found = witness.run(address, RATE, witness::whole_seconds(bench.turn))?;
+                return Ok(found);
+            }
+        };
+
+        let json = bench.site.dir().join("oracle.json");
+        let mut command = protocol.load(address, driver)?;
+        command
+            .args(["--duration", &format!("{}ms", bench.turn.as_millis())])
+            .arg(client::to_json(&json));
+        let figures = client::run_load(&mut command, &json)?;
+        let [p50, p99] = ["latency_p50_us", "latency_p99_us"].map(|name| figures.get(name));
+        Ok([Some(p50?), Some(p99?)])
+    }
+}
+
 pub(super) fn run(bench: &mut Bench<usize>) -> anyhow::Result<()> {
     let mut drivers = vec!["epoll", "uring"];
     if let Some(why) = Kind::Uring.absence() {
@@ -145,64 +192,84 @@ pub(super) fn run(bench: &mut Bench<usize>) -> anyhow::Result<()> {
         drivers.pop();
     }
 
-    for protocol in [Protocol::Http, Protocol::Cache] {
-        for driver in &drivers {
-            measure(bench, protocol, driver)?;
+    for (protocol, witness) in [
+        (Protocol::Http, Witness::Httperf),
+        (Protocol::Cache, Witness::Mutilate),
+    ] {
+        let mut clients: Vec<_> = drivers.iter().map(|driver| Client::Ours(driver)).collect();
+        if machine::installed(witness.program()) {
+            clients.push(Client::Other(witness));
+        } else {
+            bench.findings.missing(witness.program(), "not installed");
         }
+
+        measure(bench, protocol, &clients)?;
     }
 
     let what = format!(
-        "{RATE} requests/s, Poisson; it sleeps {USUAL:?}, and {LONG:?} for one in {EVERY}; compared with what it noted"
+        "{RATE} requests/s, Poisson, from httperf at even gaps; it sleeps {USUAL:?}, and \
+         {LONG:?} for one in {EVERY}; compared with what it noted"
     );
     bench.findings.facts.push(("oracle", what));
     Ok(())
 }
 
-fn measure(bench: &mut Bench<usize>, protocol: Protocol, driver: &str) -> anyhow::Result<()> {
+/// What a client found, and what the server had noted, p50 and p99, a value a round.
+#[derive(Default)]
+struct Pairs([(Vec<f64>, Vec<f64>); 2]);
+
+/// Has the clients take turns on one server.
+fn measure(bench: &mut Bench<usize>, protocol: Protocol, clients: &[Client]) -> anyhow::Result<()> {
     let sleeper = Sleeper::start(protocol)?;
     machine::pin_to(1);
-    let json = bench.site.dir().join("oracle.json");
-    let [mut known, mut found] = [(); 2].map(|()| [Vec::new(), Vec::new()]);
+    let mut pairs: Vec<_> = clients.iter().map(|_| Pairs::default()).collect();
+    let case = protocol.case();
 
     for round in 0..=bench.runs {
-        report::progress(&format!(
-            "load: {}, round {round} of {}, {driver}",
-            protocol.case(),
-            bench.runs
-        ));
-        sleeper.take();
-        let mut command = protocol.load(sleeper.address, driver)?;
-        command
-            .args(["--duration", &format!("{}ms", bench.turn.as_millis())])
-            .arg(client::to_json(&json));
-        let figures = client::run_load(&mut command, &json)?;
-        let noted = sleeper.take();
+        for (client, Pairs(pairs)) in clients.iter().zip(&mut pairs) {
+            let name = client.name();
+            report::progress(&format!(
+                "load: {case}, round {round} of {}, {name}",
+                bench.runs
+            ));
+            sleeper.take();
+            let found = match client.turn(bench, protocol, sleeper.address) {
+                Ok(found) => found,
+                // Theirs may fail, and ours goes on.
+                Err(error) if matches!(client, Client::Other(_)) => {
+                    bench.findings.missing(name, format!("{error:#}"));
+                    continue;
+                }
+                Err(error) => return Err(error.context(name)),
+            };
+            let noted = sleeper.take();
 
-        // The first round warms up.
-        if round > 0 {
-            for (n, name) in ["latency_p50_us", "latency_p99_us"].into_iter().enumerate() {
-                known[n].push(noted[n]);
-                found[n].push(figures.get(name)?);
+            // The first round warms up.
+            let counted = found.into_iter().zip(noted).filter(|_| round > 0);
+            for ((found, noted), (ours, known)) in counted.zip(pairs) {
+                if let Some(found) = found {
+                    ours.push(found);
+                    known.push(noted);
+                }
             }
         }
     }
 
-    let case = protocol.case();
-    let system = format!("plainweave load {driver}");
     let metrics = [
-        ("p50_us", "noted_p50_us", "p50_to_noted"),
-        ("p99_us", "noted_p99_us", "p99_to_noted"),
+        ["p50_us", "noted_p50_us", "p50_to_noted"],
+        ["p99_us", "noted_p99_us", "p99_to_noted"],
     ];
-    for (n, (metric, noted, ratio)) in metrics.into_iter().enumerate() {
-        bench
-            .findings
-            .row(case, &system, metric, "us", found[n].clone());
-        bench
-            .findings
-            .row(case, &system, noted, "us", known[n].clone());
-        bench
-            .findings
-            .row(case, &system, ratio, "1", ratios(&found[n], &known[n]));
+    for (client, Pairs(pairs)) in clients.iter().zip(pairs) {
+        let system = client.name();
+        for ([metric, noted, ratio], (found, known)) in metrics.into_iter().zip(pairs) {
+            if found.is_empty() {
+                continue;
+            }
+            let ratios = ratios(&found, &known);
+            bench.findings.row(case, &system, metric, "us", found);
+            bench.findings.row(case, &system, noted, "us", known);
+            bench.findings.row(case, &system, ratio, "1", ratios);
+        }
     }
 
     Ok(())

@@ -26,7 +26,8 @@ pub(super) fn run(bench: &mut Bench, case: &'static str, load: &Load) -> anyhow:
     }
 
     // Small files are kept open too while they are served; all of a mix fits.
-    let mut servers = bench.servers(&Kind::ALL, &["--open-files", "4000"])?;
+    let kinds = [&Kind::ALL[..], &[Kind::UringAgain]].concat();
+    let mut servers = bench.servers(&kinds, &["--open-files", "4000"])?;
     if let Some(length) = load.catalog.length().filter(|length| *length <= COPIED) {
         let length = length.to_string();
         let arguments = [
