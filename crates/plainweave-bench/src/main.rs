@@ -103,7 +103,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse_from(quick::expand(std::env::args_os().collect()));
     // Of the seeds each experiment has a quick form of its own.
     if cli.quick && !matches!(cli.experiment, Experiment::Seeds(_)) {
-        report::note("plainweave-bench: --quick is for experiments, which measure something");
+        report::note("plainweave-bench: --quick is for single experiments, and for seeds");
         return ExitCode::from(2);
     }
 

@@ -77,7 +77,7 @@ pub(crate) fn results_dir() -> PathBuf {
 
 /// Returns whether figures of such a program can be kept: others must be able to build it, and it
 /// must be as fast as it can be.
-fn is_kept(commit: &str, profile: &str) -> bool {
+pub(crate) fn is_kept(commit: &str, profile: &str) -> bool {
     commit != "unknown" && !commit.contains(' ') && profile == "dist"
 }
 

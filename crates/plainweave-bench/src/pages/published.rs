@@ -3,7 +3,8 @@
 //!
 //! `figures` has what is published, `claims` judges it by our rows. The machines differ (5 to 115
 //! domains there, a few workers here), so no two values are compared: what is judged is how our
-//! lines stand to each other. A case is taken from the newest file that has it. What takes more
+//! lines stand to each other. A case is taken from the newest of the files that have most of its
+//! lines. What takes more
 //! workers is left to the simulator, whose rows stand beside the published ones, marked as
 //! simulated, and are judged by the same claims (`simulated`).
 
@@ -36,6 +37,9 @@ pub(super) struct Source<'a> {
 
 /// Columns of ours where nothing was measured.
 const COLUMNS: [usize; 2] = [1, 2];
+
+/// Runs with which a file is as good as any other.
+const ENOUGH: usize = 3;
 
 /// Of this page, besides what all pages have.
 pub(super) const STYLE: &str = "\
@@ -88,7 +92,7 @@ pub(super) fn sentence(sources: &[Source<'_>]) -> String {
 /// Writes the page's body, from the newest file to the oldest.
 pub(super) fn body(sources: &[Source<'_>]) -> String {
     let mut html = format!(
-        "<p>{} Ours: medians of the newest file that has the case; sizes are smaller than published unless \
+        "<p>{} Ours: medians of the newest file with most of a case's lines; sizes are smaller than published unless \
          <code>--full</code> was given. The machines differ: look at how lines stand to each other. What takes more \
          workers is left to the simulator (<code>plainweave sim</code>, docs/simulator.md). Simulated figures are \
          marked so; some costs are fitted to published ones.</p><nav>",
@@ -107,8 +111,8 @@ pub(super) fn body(sources: &[Source<'_>]) -> String {
     for seed in seeds() {
         let _ = write!(
             html,
-            "<h2 id='seed-{}'>{}</h2><p><cite>{}</cite></p><p>There: {} Here: {} All of it by <code>plainweave bench \
-             seeds --seeds {}</code>.</p>",
+            "<h2 id='seed-{}'>{}</h2><p><cite>{}</cite></p><p>There: {} Here: {} \
+             Measured by <code>plainweave bench seeds --seeds {}</code>.</p>",
             attribute(&seed.name),
             escape(&seed.title),
             escape(&seed.work),
@@ -137,24 +141,30 @@ struct Beside<'a> {
 impl<'a> Beside<'a> {
     fn new(workload: &'static Workload, sources: &'a [Source<'a>]) -> Self {
         let mut rows = Rows::default();
-        let mut files = Vec::new();
-        for source in sources
+        let mut files: Vec<&Source<'_>> = Vec::new();
+        let of: Vec<_> = sources
             .iter()
             .filter(|source| source.table.experiment == workload.experiment)
-        {
-            let new =
-                |case: &str| workload.has(case) && rows.0.iter().all(|figure| figure.case != case);
-            let figures: Vec<_> = source
-                .table
-                .figures
-                .iter()
-                .filter(|figure| new(&figure.case))
-                .collect();
-            if !figures.is_empty() {
-                rows.0.extend(figures);
-                files.push(source);
-            }
+            .collect();
+        let mut cases: Vec<_> = of.iter().flat_map(|source| &source.table.figures).collect();
+        cases.retain(|figure| workload.has(&figure.case));
+        cases.sort_by_key(|figure| &figure.case);
+        cases.dedup_by_key(|figure| &figure.case);
+
+        for Figure { case, .. } in cases {
+            // Of the files with the most lines of a case the newest: one that was measured for
+            // something else has few of them. A run or two, as of `--quick`, come behind more.
+            let worth = |source: &&&Source<'_>| workload.worth_of(case, source.table);
+            let Some(best) = of.iter().rev().max_by_key(worth) else {
+                continue;
+            };
+            let figures = best.table.figures.iter();
+            rows.0.extend(figures.filter(|figure| figure.case == *case));
+            let known = files.iter().any(|file| std::ptr::eq(*file, *best));
+            files.extend((!known).then_some(*best));
         }
+
+        files.sort_by_key(|file| sources.iter().position(|one| std::ptr::eq(one, *file)));
         let mut simulated: Vec<Figure> = Vec::new();
 
         for source in sources
@@ -184,9 +194,9 @@ impl<'a> Beside<'a> {
     }
 
     fn outcomes(&self, rows: &Rows<'_>) -> Vec<Outcome> {
-        self.workload
-            .claims
-            .iter()
+        let claims = self.workload.claims.iter();
+        claims
+            .filter(|claim| !claim.ours)
             .map(|claim| Outcome::of(&claim.judge(rows)))
             .collect()
     }
@@ -418,10 +428,7 @@ impl<'a> Beside<'a> {
     /// Writes one of our figures, with its case and policy.
     fn cell(&self, line: Line, metric: &str, workers: usize) -> String {
         match self.rows.get(line, metric, workers) {
-            Some(figure) => {
-                let who = line.who.words(figure);
-                cell(figure, &format!("{}: {who}", figure.case))
-            }
+            Some(figure) => cell(figure, &format!("{}: {}", figure.case, line.who.name())),
             None => "<td><small>not measured</small></td>".to_owned(),
         }
     }
@@ -453,8 +460,8 @@ impl<'a> Beside<'a> {
 /// Returns whose rows a line has here.
 fn role(line: Line) -> Role {
     match line.who {
-        Who::Policy(_) | Who::Ours => Role::Ours,
-        Who::System(_) => Role::Peer,
+        Who::System(name) if !name.starts_with("plainweave") => Role::Peer,
+        Who::System(_) | Who::Policy(_) => Role::Ours,
     }
 }
 
@@ -481,6 +488,23 @@ fn cell(figure: &Figure, note: &str) -> String {
 }
 
 impl Workload {
+    /// Returns how many of this workload's lines a file has in a case, and of how many runs.
+    fn worth_of(&self, case: &str, table: &Table) -> (usize, usize) {
+        let rows = table.figures.iter().filter(|figure| figure.case == case);
+        let rows: Vec<_> = rows.collect();
+        let has = |line: &Line| rows.iter().any(|figure| line.who.is(&figure.system));
+        let mut lines: Vec<Line> = Vec::new();
+        for Published { line, .. } in &self.figures {
+            if lines.iter().all(|known| known.who != line.who) {
+                lines.push(*line);
+            }
+        }
+
+        let runs = rows.iter().map(|figure| figure.runs).max();
+        let count = lines.iter().filter(|line| has(line)).count();
+        (count, runs.unwrap_or(0).min(ENOUGH))
+    }
+
     /// Returns whether some line has this case.
     fn has(&self, case: &str) -> bool {
         self.figures

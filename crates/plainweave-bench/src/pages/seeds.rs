@@ -35,7 +35,19 @@ pub(crate) struct Flags {
     /// Measure libfibre too: see `micro --help`
     #[arg(long, value_name = "DIR")]
     libfibre: Option<PathBuf>,
+
+    /// For tests: a flag of every experiment
+    #[arg(
+        long,
+        hide = true,
+        value_name = "FLAG=VALUE",
+        allow_hyphen_values = true
+    )]
+    more: Vec<String>,
 }
+
+/// The experiment that has other systems by their folders.
+const MICRO: &str = "micro";
 
 /// Runs them all, in the sizes of `--quick` if that was given.
 pub(crate) fn run(flags: &Flags, quick: bool) -> anyhow::Result<()> {
@@ -55,7 +67,9 @@ pub(crate) fn run(flags: &Flags, quick: bool) -> anyhow::Result<()> {
     }
 
     // Before hours are spent.
+    let has_micro = plan.iter().any(|one| one.name() == MICRO);
     for (flag, folder) in flags.peers() {
+        ensure!(has_micro, "{flag}: no chosen seed has micro-benchmarks");
         let there = folder.is_dir();
         ensure!(there, "{flag} {}: no such folder", folder.display());
     }
@@ -91,7 +105,8 @@ impl Flags {
             (&run.command, run.minutes)
         };
         let mut planned = Planned::new(command, minutes);
-        if planned.name() == "micro" {
+        planned.words.extend(self.more.iter().cloned());
+        if planned.name() == MICRO {
             let peers = self.peers();
             let more = peers.map(|(flag, folder)| [flag.to_owned(), folder.display().to_string()]);
             planned.words.extend(more.flatten());

@@ -82,32 +82,24 @@ pub(super) struct Line {
 pub(super) enum Who {
     /// Ours under a policy, as our rows have it; in the case of queues, which queue.
     Policy(&'static str),
-    /// The first of ours in a file, the default mode, as on all pages.
-    Ours,
     /// A system by its name.
     System(&'static str),
 }
 
 impl Who {
-    fn is(self, system: &str) -> bool {
+    pub(super) fn is(self, system: &str) -> bool {
         match self {
             Who::Policy(name) => policy(system) == Some(name),
-            Who::Ours => system.starts_with("plainweave") && system != THREADS,
             Who::System(name) => system == name,
         }
     }
 
-    /// Returns it in words; `figure` is one of its rows.
-    pub(super) fn words(self, figure: &Figure) -> &str {
+    pub(super) fn name(self) -> &'static str {
         match self {
-            Who::Policy(name) => name,
-            Who::Ours | Who::System(_) => &figure.system,
+            Who::Policy(name) | Who::System(name) => name,
         }
     }
 }
-
-/// Our server on the kernel's threads: what ours on fibers is compared with.
-const THREADS: &str = "plainweave threads";
 
 /// What lines are compared by.
 #[derive(Clone, Copy, Debug)]
@@ -229,7 +221,8 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// Judges that a line is among others: not behind all of them.
+    /// Judges that a line keeps up with others: at most half of them are ahead. With fewer than
+    /// two of them nothing can be told.
     pub(super) fn among(&self, measure: Measure, first: Line, others: &[Line]) -> Vec<Finding> {
         self.each(first, measure, |workers| {
             let of = |line: Line| self.get(line, measure.metric, workers);
@@ -239,12 +232,14 @@ impl<'a> Rows<'a> {
                 .filter_map(|other| Some((*other, of(*other)?)))
                 .collect();
 
-            let behind = |(_, figure): &(Line, &Figure)| {
+            let is_ahead = |(_, figure): &&(Line, &Figure)| {
                 Comparison::new(ours, figure, measure.ahead).verdict == Verdict::Worse
             };
+            let ahead = there.iter().filter(is_ahead).count();
             let outcome = match () {
                 () if there.is_empty() => return None,
-                () if there.iter().all(behind) => Outcome::Fails,
+                () if 2 * ahead > there.len() => Outcome::Fails,
+                () if there.len() < others.len().min(2) => Outcome::Open,
                 () => Outcome::Holds,
             };
 
@@ -255,8 +250,8 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// Judges that no line has more than a limit: in the greatest of its runs where it is zero,
-    /// else by its median.
+    /// Judges that no line has more than a limit: than nothing in any of its runs, else by its
+    /// median.
     pub(super) fn within(&self, measure: Measure, lines: &[Line], limit: f64) -> Vec<Finding> {
         let judge = |line: &Line| {
             let of = self.judged(*line, measure).into_iter();
@@ -268,10 +263,11 @@ impl<'a> Rows<'a> {
                 } else {
                     spread.max
                 };
-                let outcome = if value <= limit {
-                    Outcome::Holds
-                } else {
-                    Outcome::Fails
+                let outcome = match () {
+                    // Two measurements never differ by nothing at all: there was one.
+                    () if limit > 0.0 && spread.max == 0.0 => Outcome::Open,
+                    () if value <= limit => Outcome::Holds,
+                    () => Outcome::Fails,
                 };
                 let value = shown(value, &figure.unit);
                 let words = format!("with {}: {} {value}", count(figure.workers), line.name);
@@ -436,8 +432,7 @@ fn said(line: Line, figure: &Figure) -> String {
     )
 }
 
-/// Writes a value as the theses do: rates of tasks in millions a second, those of requests as they
-/// are.
+/// Writes a value as the theses do: high rates in millions a second.
 pub(super) fn shown(value: f64, unit: &str) -> String {
     match unit {
         "1/s" if value >= FAST => humane(value / 1e6, "M/s"),

@@ -31,6 +31,8 @@ pub(super) struct Claim {
     at: usize,
     /// Of what is within a limit.
     limit: f64,
+    /// Whether it is ours, about the same figures, and not published.
+    pub(super) ours: bool,
 }
 
 /// How a claim is judged.
@@ -39,7 +41,7 @@ pub(super) struct Claim {
 enum Judge {
     /// The first line is ahead of all others.
     Leads,
-    /// The first line is not behind all others.
+    /// At most half of the others are ahead of the first line.
     Among,
     /// No line has more than `limit`.
     Within,
@@ -174,7 +176,7 @@ struct LineInFile {
     case: String,
     /// Ours under a policy.
     policy: Option<String>,
-    /// Another system, unless neither is there: then the first of ours.
+    /// Any system, where the policy does not tell.
     system: Option<String>,
 }
 
@@ -202,6 +204,8 @@ struct ClaimInFile {
     at: usize,
     #[serde(default)]
     limit: f64,
+    #[serde(default)]
+    ours: bool,
     least: Option<usize>,
     most: Option<usize>,
 }
@@ -217,7 +221,7 @@ impl Workload {
             let who = match (policy, system) {
                 (Some(policy), _) => Who::Policy(policy),
                 (None, Some(system)) => Who::System(system),
-                (None, None) => Who::Ours,
+                (None, None) => unreachable!("{name} has a policy or a system"),
             };
             Line { name, case, who }
         };
@@ -237,6 +241,7 @@ impl Workload {
             lines: claim.lines.iter().map(line).collect(),
             at: claim.at,
             limit: claim.limit,
+            ours: claim.ours,
         };
 
         Self {

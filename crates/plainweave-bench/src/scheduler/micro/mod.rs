@@ -33,7 +33,7 @@ pub(crate) use child::{ChildFlags, run as run_child};
 use parameters::{Options, Shape};
 use peer::Peer;
 use repetition::Size;
-use series::Turns;
+use series::Contest;
 use system::System;
 
 /// Costs of a scheduler, beside threads, Tokio, may, Go, libfibre and C∀.
@@ -117,6 +117,10 @@ pub(crate) struct Flags {
     /// The published sizes
     #[arg(long)]
     full: bool,
+
+    /// Measure the first of ours once, not twice
+    #[arg(long)]
+    once: bool,
 }
 
 /// As `--systems` names them.
@@ -157,7 +161,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut course = Course::new(repetitions);
     for case in chosen {
         for workers in flags.workers.iter().map(|n| n.get()) {
-            let turns = Turns {
+            let contest = Contest {
                 case,
                 title: flags.options.title(case.name),
                 size: size(case, workers, flags)?,
@@ -165,7 +169,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 far: flags.far,
             };
             let there = systems.iter().filter(|system| system.has(case, workers));
-            let found = turns.run(there, &mut course, &mut failures);
+            let found = contest.run(there, &mut course, &mut failures);
 
             rows.extend(found.rows);
             for why in found.absent {
@@ -311,7 +315,8 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
         }
     }
 
-    if let Some(first) = systems.iter().find(|system| system.is_ours()) {
+    let first = systems.iter().find(|system| system.is_ours());
+    if let Some(first) = first.filter(|_| !flags.once) {
         systems.push(System {
             name: format!("{} again", first.name),
             arguments: first.arguments.clone(),

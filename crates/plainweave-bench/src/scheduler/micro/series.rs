@@ -1,4 +1,5 @@
-//! The systems take turns: a repetition of each, then the next of each, from another one each time.
+//! The systems take turns: a repetition of each, then the next of each, each time starting from
+//! another one.
 //! What drifts in the machine meanwhile then meets all of them.
 
 use super::cases::Case;
@@ -28,8 +29,8 @@ pub(super) struct Found {
     pub(super) absent: Vec<(String, String)>,
 }
 
-/// A case in a size.
-pub(super) struct Turns<'a> {
+/// A case in a size, of which the systems take turns.
+pub(super) struct Contest<'a> {
     pub(super) case: &'a Case,
     /// Its name in the results.
     pub(super) title: String,
@@ -40,7 +41,7 @@ pub(super) struct Turns<'a> {
     pub(super) far: bool,
 }
 
-impl Turns<'_> {
+impl Contest<'_> {
     /// Runs all repetitions of these systems.
     pub(super) fn run<'a>(
         &self,
@@ -125,8 +126,8 @@ impl Turns<'_> {
 
     fn repeat(&self, one: &mut Series<'_>, run: usize) -> anyhow::Result<()> {
         // A run on CPUs that are far apart is made again: it would measure the distance.
-        let again = run > 0 && !self.far;
-        let (figures, was_far) = c2c::near(self.size.workers, again, || {
+        let must_be_near = run > 0 && !self.far;
+        let (figures, was_far) = c2c::near(self.size.workers, must_be_near, || {
             one.system.repetition(self.case, &self.size)
         })?;
         let starves = |figure: &Figure| figure.metric == "starved" && figure.value > 0.0;

@@ -239,7 +239,7 @@ fn round(
             format!("--seconds={}", length.seconds),
         ];
         // The rounds are made here.
-        arguments.push("--runs=1".to_owned());
+        arguments.extend(["--runs=1", "--once"].map(str::to_owned));
         // As many as the simulator has.
         arguments.extend(cases.contains(&"cycle").then(|| "--rings=20".to_owned()));
         let table = run("micro", &arguments, dir)?;

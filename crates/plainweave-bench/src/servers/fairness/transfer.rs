@@ -43,6 +43,7 @@ pub(super) fn turn(
             "--workers",
             "2",
             "--far",
+            "--once",
         ]);
         command
             .args(["--modes", mode, "--policy", policy])

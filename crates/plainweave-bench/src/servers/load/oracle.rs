@@ -214,19 +214,21 @@ pub(super) fn run(bench: &mut Bench<usize>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a client found, and what the server had noted, p50 and p99, a value a round.
-#[derive(Default)]
-struct Pairs([(Vec<f64>, Vec<f64>); 2]);
+/// What a client found, and what the server had noted, p50 and p99, a value a round; nothing, if it
+/// has failed.
+struct Pairs(Option<[(Vec<f64>, Vec<f64>); 2]>);
 
 /// Has the clients take turns on one server.
 fn measure(bench: &mut Bench<usize>, protocol: Protocol, clients: &[Client]) -> anyhow::Result<()> {
     let sleeper = Sleeper::start(protocol)?;
     machine::pin_to(1);
-    let mut pairs: Vec<_> = clients.iter().map(|_| Pairs::default()).collect();
+    let fresh = || Pairs(Some(Default::default()));
+    let mut all: Vec<_> = clients.iter().map(|_| fresh()).collect();
     let case = protocol.case();
 
     for round in 0..=bench.runs {
-        for (client, Pairs(pairs)) in clients.iter().zip(&mut pairs) {
+        for (client, Pairs(pairs)) in clients.iter().zip(&mut all) {
+            let Some(values) = pairs else { continue };
             let name = client.name();
             report::progress(&format!(
                 "load: {case}, round {round} of {}, {name}",
@@ -238,6 +240,7 @@ fn measure(bench: &mut Bench<usize>, protocol: Protocol, clients: &[Client]) -> 
                 // Theirs may fail, and ours goes on.
                 Err(error) if matches!(client, Client::Other(_)) => {
                     bench.findings.missing(name, format!("{error:#}"));
+                    *pairs = None;
                     continue;
                 }
                 Err(error) => return Err(error.context(name)),
@@ -246,7 +249,7 @@ fn measure(bench: &mut Bench<usize>, protocol: Protocol, clients: &[Client]) -> 
 
             // The first round warms up.
             let counted = found.into_iter().zip(noted).filter(|_| round > 0);
-            for ((found, noted), (ours, known)) in counted.zip(pairs) {
+            for ((found, noted), (ours, known)) in counted.zip(values) {
                 if let Some(found) = found {
                     ours.push(found);
                     known.push(noted);
@@ -259,9 +262,11 @@ fn measure(bench: &mut Bench<usize>, protocol: Protocol, clients: &[Client]) -> 
         ["p50_us", "noted_p50_us", "p50_to_noted"],
         ["p99_us", "noted_p99_us", "p99_to_noted"],
     ];
-    for (client, Pairs(pairs)) in clients.iter().zip(pairs) {
+    for (client, Pairs(pairs)) in clients.iter().zip(all) {
         let system = client.name();
-        for ([metric, noted, ratio], (found, known)) in metrics.into_iter().zip(pairs) {
+        let pairs = metrics.into_iter().zip(pairs.into_iter().flatten());
+        for ([metric, noted, ratio], (found, known)) in pairs {
+            // What a client does not say.
             if found.is_empty() {
                 continue;
             }

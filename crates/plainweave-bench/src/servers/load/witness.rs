@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
+
+use crate::harness::child;
 
 /// Connections of mutilate, one request on each at a time: far more than are ever busy.
 const CONNECTIONS: &str = "16";
@@ -57,6 +59,7 @@ impl Witness {
                 command.args(["--hog", "--server", &host, "--port", &port, "--uri", "/"]);
                 let connections = (rate * seconds).to_string();
                 command.args(["--rate", &rate.to_string(), "--num-conns", &connections]);
+                command.args(["--timeout", "5"]);
             }
             Witness::Mutilate => {
                 command.args([
@@ -72,16 +75,16 @@ impl Witness {
             }
         }
 
-        let output = command
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("cannot run {}", self.program()))?;
-        let printed = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        let status = output.status;
-        ensure!(status.success(), "{status}: {}", errors.trim());
+        command.stdin(Stdio::null());
+        let patience = Duration::from_secs(30 + u64::from(seconds));
+        let printed = child::output(command, patience)?;
         let found = match self {
-            Witness::Httperf => [httperf_median(&printed), None],
+            Witness::Httperf => {
+                // The median of those that were answered is another one.
+                let without = httperf_errors(&printed) == Some(0);
+                ensure!(without, "not every request was answered: {printed}");
+                [httperf_median(&printed), None]
+            }
             Witness::Mutilate => [None, mutilate_p99(&printed)],
         };
 
@@ -104,6 +107,13 @@ fn httperf_median(printed: &str) -> Option<f64> {
     Some(words.nth(1)?.parse::<f64>().ok()? * 1e3)
 }
 
+/// Reads `Errors: total 0 client-timo 0 socket-timo 0 connrefused 0 connreset 0`.
+fn httperf_errors(printed: &str) -> Option<u64> {
+    let mut lines = printed.lines();
+    let rest = lines.find_map(|line| line.strip_prefix("Errors: total "))?;
+    rest.split(' ').next()?.parse().ok()
+}
+
 /// Reads the line `read`, whose columns are named above it.
 fn mutilate_p99(printed: &str) -> Option<f64> {
     let line = |start: &str| printed.lines().find(|line| line.starts_with(start));
@@ -124,6 +134,8 @@ mod tests {
                        Connection time [ms]: connect 0.1\n";
         assert_eq!(httperf_median(httperf), Some(10_500.0));
         assert_eq!(httperf_median("Connection time [ms]: connect 0.1\n"), None);
+        let errors = "Errors: total 3 client-timo 3 socket-timo 0\nErrors: fd-unavail 0\n";
+        assert_eq!(httperf_errors(errors), Some(3));
 
         let mutilate = "#type       avg     std     min     5th    10th    90th    95th    99th\n\
                         read    12045.1  9001.0 10101.2 10102.0 10110.0 10400.0 10900.0 100300.5\n\
