@@ -274,11 +274,12 @@ impl<'a> Beside<'a> {
             });
 
             let plans: Vec<_> = plans.map(|plan| escape(plan)).collect();
-            format!(
-                "{link}, commit {} <small class='faint'>{}</small>",
-                escape(table.fact("commit").unwrap_or("not recorded")),
-                plans.join("; ")
-            )
+            let plans = match &*plans {
+                [] => String::new(),
+                plans => format!(" <small class='faint'>{}</small>", plans.join("; ")),
+            };
+            let commit = escape(table.fact("commit").unwrap_or("not recorded"));
+            format!("{link}, commit {commit}{plans}")
         };
         self.files.iter().map(file).collect::<Vec<_>>().join("; ")
     }
