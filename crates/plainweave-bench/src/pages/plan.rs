@@ -1,10 +1,9 @@
 //! Several experiments in a row, each a child of this program with flags of its own, which writes
 //! its CSV into one folder as ever. So one that fails costs the others nothing.
 //!
-//! What has ended well leaves a note in the folder: its commit and its command. A run that goes on
-//! keeps what has such a note, and nothing else: a CSV alone may be half of one.
+//! What has ended well leaves a mark in the folder: its commit, machine and command. A run that
+//! goes on keeps what has such a mark, and nothing else: a CSV alone may be half of one.
 
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -19,8 +18,8 @@ use crate::harness::{interrupt, machine};
 /// Between two looks at a child.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Experiments that go on in the middle themselves.
-const RESUMING: [&str; 9] = [
+/// Experiments that keep each turn, and go on behind the last.
+pub(super) const RESUMING: [&str; 8] = [
     "cache-sweep",
     "web-sweep",
     "packets",
@@ -29,7 +28,6 @@ const RESUMING: [&str; 9] = [
     "mixer",
     "options",
     "fib",
-    "compose",
 ];
 
 /// An experiment that will be run.
@@ -60,49 +58,73 @@ impl Planned {
         folder.join(format!("{}.csv", self.name()))
     }
 
-    /// Returns where its note is.
-    fn note(&self, folder: &Path) -> PathBuf {
+    /// Returns where its mark is.
+    fn mark(&self, folder: &Path) -> PathBuf {
         folder.join(RAW).join(format!("{}.done", self.name()))
     }
 
-    /// Returns what the note says.
-    fn said(&self) -> String {
-        format!("{}\n{}\n", machine::commit(), self.words.join(" "))
+    /// Returns what the mark says.
+    fn marked(&self) -> String {
+        let mut text = self.words.join(" ") + "\n";
+        for (key, value) in machine::describe() {
+            if ["CPU", "kernel", "commit", "profile"].contains(&key) {
+                text += &format!("{key}: {value}\n");
+            }
+        }
+        text
     }
 
     fn is_done(&self, folder: &Path) -> bool {
-        let said = std::fs::read_to_string(self.note(folder));
-        said.is_ok_and(|said| said == self.said())
+        // Two trees with changes have the same name.
+        let is_clean = !machine::commit().contains(' ');
+        let text = std::fs::read_to_string(self.mark(folder));
+        is_clean && self.csv(folder).is_file() && text.is_ok_and(|text| text == self.marked())
     }
 
-    /// # Errors
-    /// The folder has its file, by another command: that would be lost.
-    fn check(&self, folder: &Path) -> anyhow::Result<()> {
-        let path = self.csv(folder);
-        let Ok(Some(table)) = Table::read(&path) else {
-            return Ok(());
-        };
+    /// Checks that a table is of this command.
+    pub(super) fn check(&self, table: &Table) -> anyhow::Result<()> {
         let (theirs, _) = table.command();
-        let flags = theirs.split(" --out ").next().unwrap_or_default();
+        let flags = theirs.split(" --out").next().unwrap_or_default();
         let ours = format!("plainweave bench {}", self.words.join(" "));
         ensure!(
             flags.trim_end_matches(" --resume") == ours,
-            "{} is of another command: {theirs}; name another folder by --out",
-            path.display()
+            "{}.csv is of another command: {theirs}",
+            table.name
         );
         Ok(())
     }
 
+    /// Checks that nothing in the folder would be lost.
+    fn check_folder(&self, folder: &Path, resume: bool) -> anyhow::Result<()> {
+        let path = self.csv(folder);
+        if !path.exists() {
+            return Ok(());
+        }
+        let why = || format!("{}: name another folder by --out", path.display());
+        ensure!(resume, "{}, or go on by --resume", why());
+        let Some(table) = Table::read(&path).with_context(why)? else {
+            bail!("{}", why());
+        };
+        self.check(&table).with_context(why)?;
+        let commit = table.fact("commit").unwrap_or("not recorded");
+        let is_same = commit == machine::commit();
+        ensure!(is_same, "{}: it is of commit {commit}", why());
+        Ok(())
+    }
+
+    /// Returns whether it can go on behind its last turn.
+    fn has_turns(&self, folder: &Path) -> bool {
+        let path = folder.join(RAW).join(format!("{}-turns.csv", self.name()));
+        RESUMING.contains(&self.name()) && path.is_file()
+    }
+
     /// Runs it to its end; a signal that comes meanwhile is passed on.
     fn run(&self, folder: &Path, resume: bool) -> anyhow::Result<ExitStatus> {
-        let _ = std::fs::remove_file(self.note(folder));
+        let _ = std::fs::remove_file(self.mark(folder));
         let mut command = Command::new(std::env::current_exe()?);
         command.args(&self.words);
-        command.args((resume && RESUMING.contains(&self.name())).then_some("--resume"));
+        command.args((resume && self.has_turns(folder)).then_some("--resume"));
         command.arg("--out").arg(folder);
-        // In a group of its own, so that a terminal's signals come by this process alone: a second
-        // one would end it at once, without what it has.
-        command.process_group(0);
         let mut child = command.spawn().context("cannot start an experiment")?;
         let mut told = false;
 
@@ -110,7 +132,9 @@ impl Planned {
             if let Some(status) = child.try_wait()? {
                 return Ok(status);
             }
-            if interrupt::came().is_some() && !told {
+            // A terminal tells both of Ctrl-C; a second signal would end the child at once,
+            // without what it has.
+            if interrupt::came() == Some(Signal::TERM.as_raw() as u8) && !told {
                 told = true;
                 let _ = kill_process(Pid::from_child(&child), Signal::TERM);
             }
@@ -122,10 +146,12 @@ impl Planned {
 /// Runs them all into a folder; `resume`: but for those that it has.
 ///
 /// # Errors
-/// The folder has files of other commands. A signal has come, or experiments have failed, when all
+/// The folder has files that would be lost. A signal has come, or experiments have failed, when all
 /// others have been run.
 pub(super) fn run(plan: &[Planned], folder: &Path, resume: bool) -> anyhow::Result<()> {
-    plan.iter().try_for_each(|one| one.check(folder))?;
+    for one in plan {
+        one.check_folder(folder, resume)?;
+    }
     let minutes: u32 = plan.iter().map(|one| one.minutes).sum();
     let many = plan.len();
     let all = if many == 1 {
@@ -156,8 +182,8 @@ pub(super) fn run(plan: &[Planned], folder: &Path, resume: bool) -> anyhow::Resu
             continue;
         }
 
-        let path = one.note(folder);
-        std::fs::write(&path, one.said())
+        let path = one.mark(folder);
+        std::fs::write(&path, one.marked())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
 
@@ -186,38 +212,58 @@ mod tests {
         dir
     }
 
+    /// Writes a file of `fib` as a command has made it.
+    fn write(dir: &Path, command: &str, commit: &str) {
+        let head = format!("# command: plainweave bench {command}\n# commit: {commit}\n");
+        std::fs::write(dir.join("fib.csv"), format!("{head}{HEAD}{ROW}")).unwrap();
+    }
+
     #[test]
-    fn what_is_done_is_known_by_its_note_alone() {
-        let dir = folder("note");
+    fn what_is_done_has_its_mark_and_its_file() {
+        let dir = folder("mark");
         let whole = Planned::new("fib", 1);
         let quick = Planned::new("fib --iterations 3", 1);
-        let command = "# command: plainweave bench fib --iterations 3 --out x\n";
-        std::fs::write(whole.csv(&dir), format!("{command}{HEAD}{ROW}")).unwrap();
+        write(&dir, "fib --iterations 3 --out x", machine::commit());
         // A file may be half of what it should be.
         assert!(!quick.is_done(&dir));
 
-        std::fs::write(quick.note(&dir), quick.said()).unwrap();
-        assert!(quick.is_done(&dir) && !whole.is_done(&dir));
-        std::fs::write(quick.note(&dir), "another\nfib --iterations 3\n").unwrap();
+        std::fs::write(quick.mark(&dir), quick.marked()).unwrap();
+        let is_clean = !machine::commit().contains(' ');
+        assert_eq!(
+            [quick.is_done(&dir), whole.is_done(&dir)],
+            [is_clean, false]
+        );
+        let other = quick.marked().replace("CPU: ", "CPU: another ");
+        std::fs::write(quick.mark(&dir), other).unwrap();
         assert!(!quick.is_done(&dir));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
-    fn nothing_of_another_command_is_overwritten() {
-        let dir = folder("other");
+    fn nothing_that_is_there_is_overwritten() {
+        let dir = folder("there");
         let quick = Planned::new("fib --iterations 3", 1);
-        quick.check(&dir).unwrap();
-        for (command, is_same) in [
-            ("fib --iterations 3 --out x", true),
-            ("fib --iterations 3 --resume --out x", true),
-            ("fib --iterations 30 --out x", false),
-            ("fib --out x", false),
+        quick.check_folder(&dir, false).unwrap();
+        let commit = machine::commit();
+        for (command, commit, may_go_on) in [
+            ("fib --iterations 3 --out x", commit, true),
+            ("fib --iterations 3 --resume --out=x", commit, true),
+            ("fib --iterations 30 --out x", commit, false),
+            ("fib --out x", commit, false),
+            ("fib --iterations 3 --out x", "abc", false),
         ] {
-            let head = format!("# command: plainweave bench {command}\n");
-            std::fs::write(quick.csv(&dir), format!("{head}{HEAD}{ROW}")).unwrap();
-            assert_eq!(quick.check(&dir).is_ok(), is_same, "{command}");
+            write(&dir, command, commit);
+            assert_eq!(
+                quick.check_folder(&dir, true).is_ok(),
+                may_go_on,
+                "{command}"
+            );
+            let error = quick.check_folder(&dir, false).unwrap_err().to_string();
+            assert!(error.contains("or go on by --resume"), "{error}");
         }
+        // Nobody knows what this was.
+        std::fs::write(dir.join("fib.csv"), "cut").unwrap();
+        assert!(quick.check_folder(&dir, true).is_err());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

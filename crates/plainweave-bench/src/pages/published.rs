@@ -3,8 +3,8 @@
 //!
 //! `figures` has what is published, `claims` judges it by our rows. The machines differ (5 to 115
 //! domains there, a few workers here), so no two values are compared: what is judged is how our
-//! lines stand to each other. A case is taken from the newest of the files that have most of its
-//! lines. What takes more
+//! lines stand to each other. A case is taken from the newest of the files that have most of what
+//! is asked of it. What takes more
 //! workers is left to the simulator, whose rows stand beside the published ones, marked as
 //! simulated, and are judged by the same claims (`simulated`).
 
@@ -38,7 +38,7 @@ pub(super) struct Source<'a> {
 /// Columns of ours where nothing was measured.
 const COLUMNS: [usize; 2] = [1, 2];
 
-/// Runs with which a file is as good as any other.
+/// Rounds with which a file is as good as any other.
 const ENOUGH: usize = 3;
 
 /// Of this page, besides what all pages have.
@@ -152,8 +152,8 @@ impl<'a> Beside<'a> {
         cases.dedup_by_key(|figure| &figure.case);
 
         for Figure { case, .. } in cases {
-            // Of the files with the most lines of a case the newest: one that was measured for
-            // something else has few of them. A run or two, as of `--quick`, come behind more.
+            // Of the files with the most of what is asked the newest: one that was measured for
+            // something else has little of it. A round or two, as of `--quick`, come behind more.
             let worth = |source: &&&Source<'_>| workload.worth_of(case, source.table);
             let Some(best) = of.iter().rev().max_by_key(worth) else {
                 continue;
@@ -489,33 +489,26 @@ fn cell(figure: &Figure, note: &str) -> String {
 }
 
 impl Workload {
-    /// Returns how many of this workload's lines a file has in a case, and of how many runs.
+    /// Returns how many of the values that this workload asks of a case a file has, and in how many
+    /// rounds.
     fn worth_of(&self, case: &str, table: &Table) -> (usize, usize) {
-        let rows = table.figures.iter().filter(|figure| figure.case == case);
-        let rows: Vec<_> = rows.collect();
-        let has = |line: &Line| rows.iter().any(|figure| line.who.is(&figure.system));
-        let mut lines: Vec<Line> = Vec::new();
-        for Published { line, .. } in &self.figures {
-            if lines.iter().all(|known| known.who != line.who) {
-                lines.push(*line);
-            }
-        }
-
-        let runs = rows.iter().map(|figure| figure.runs).max();
-        let count = lines.iter().filter(|line| has(line)).count();
-        (count, runs.unwrap_or(0).min(ENOUGH))
+        let asked = self.figures.iter().filter(|figure| figure.line.is_of(case));
+        let has = |asked: &&Published| {
+            let mut rows = table.figures.iter();
+            rows.any(|row| {
+                row.case == case && row.metric == asked.metric && asked.line.who.is(&row.system)
+            })
+        };
+        // Some rows are of more or fewer values than there were rounds.
+        let mut runs: Vec<_> = table.figures.iter().map(|figure| figure.runs).collect();
+        runs.sort_unstable();
+        let rounds = runs.get(runs.len() / 2).copied().unwrap_or(0);
+        (asked.filter(has).count(), rounds.min(ENOUGH))
     }
 
     /// Returns whether some line has this case.
     fn has(&self, case: &str) -> bool {
-        self.figures
-            .iter()
-            .any(|Published { line, .. }| match line.case.strip_suffix('N') {
-                None => line.case == case,
-                Some(start) => case
-                    .strip_prefix(start)
-                    .is_some_and(|number| number.parse::<u64>().is_ok()),
-            })
+        self.figures.iter().any(|figure| figure.line.is_of(case))
     }
 }
 
@@ -722,6 +715,59 @@ mod tests {
         assert!(
             html.contains("0.3 M/s") && html.contains("0.8 M/s") && !html.contains("0.9 M/s<br>"),
             "{html}"
+        );
+    }
+
+    #[test]
+    fn a_case_is_from_the_file_with_most_of_it() {
+        let fifo = |runs, rate_of| Figure {
+            runs,
+            ..rate("base", "ot-fifo-base", 1, rate_of)
+        };
+        let lifo = |runs| Figure {
+            runs,
+            ..rate("base", "ot-lifo-base", 1, 7e5)
+        };
+        // Measured for something else; a round of both; three rounds of both, twice.
+        let newest = table("packets", vec![fifo(9, 1e5)]);
+        let quick = table("packets", vec![fifo(1, 2e5), lifo(1)]);
+        let new = table("packets", vec![fifo(3, 4e5), lifo(3)]);
+        let old = table("packets", vec![fifo(9, 5e5), lifo(9)]);
+        let sources = [&newest, &quick, &new, &old].map(source);
+        let workload = WORKLOADS.iter().find(|one| one.title == "packets: base");
+        let beside = Beside::new(workload.unwrap(), &sources);
+        let medians: Vec<_> = beside.rows.0.iter().map(|row| row.spread.median).collect();
+        assert_eq!(medians, [4e5, 7e5]);
+    }
+
+    #[test]
+    fn keeping_up_takes_two_others_and_half_of_them_behind() {
+        let ns = |system: &str, ns| figure("cycle", system, "ns_per_op", "ns", ns);
+        let judged = |others: &[(&str, f64)]| {
+            let others = others.iter().map(|(system, cost)| ns(system, *cost));
+            let rows = std::iter::once(ns("cfa", 100.0)).chain(others).collect();
+            outcomes("micro: cycle", "micro", rows)[0]
+        };
+
+        assert_eq!(judged(&[]), Outcome::Open);
+        assert_eq!(judged(&[("tokio", 10.0)]), Outcome::Open);
+        assert_eq!(judged(&[("tokio", 10.0), ("go", 900.0)]), Outcome::Holds);
+        assert_eq!(judged(&[("tokio", 10.0), ("go", 20.0)]), Outcome::Fails);
+        let three = [("tokio", 10.0), ("go", 20.0), ("libfibre", 900.0)];
+        assert_eq!(judged(&three), Outcome::Fails);
+    }
+
+    #[test]
+    fn a_limit_of_nothing_is_passed_by_one_run() {
+        let starved = |max| {
+            let mut row = figure("transfer-park", "cfa", "starved", "1", 0.0);
+            row.workers = 2;
+            row.spread.max = max;
+            outcomes("micro: transfer-park", "micro", vec![row])[0]
+        };
+        assert_eq!(
+            [starved(0.0), starved(1.0)],
+            [Outcome::Holds, Outcome::Fails]
         );
     }
 

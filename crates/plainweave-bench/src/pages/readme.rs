@@ -98,8 +98,9 @@ static FILE: LazyLock<File> = LazyLock::new(|| {
 
 /// The figures of a folder.
 struct Found {
-    /// The folder's name.
+    /// The folder's name, and whether it is in `results`.
     name: String,
+    is_in_results: bool,
     facts: HashMap<&'static str, String>,
     /// Values by round, under experiment, case, system and metric.
     values: HashMap<[String; 4], Vec<f64>>,
@@ -127,12 +128,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         plan::run(&plan, &folder, flags.resume)?;
     }
     let found = Found::read(&folder)?;
-    if !machine::is_kept(&found.facts["commit"], &found.facts["profile"]) {
+    if let Some(why) = found.unfit() {
         FILE.table.iter().for_each(|table| say(&table.text(&found)));
-        note(&format!(
-            "{} stays as it is: its figures come from a clean commit and the profile dist",
-            flags.readme.display()
-        ));
+        note(&format!("{} stays as it is: {why}", flags.readme.display()));
         return Ok(());
     }
 
@@ -182,6 +180,7 @@ impl Found {
         let name = whole.file_name().unwrap_or_default().to_string_lossy();
         let mut found = Self {
             name: name.into_owned(),
+            is_in_results: whole.parent().is_some_and(|dir| dir.ends_with("results")),
             facts: HashMap::new(),
             values: HashMap::new(),
         };
@@ -191,6 +190,7 @@ impl Found {
             let path = folder.join(format!("{experiment}.csv"));
             let table = Table::read(&path).with_context(|| path.display().to_string())?;
             let table = table.with_context(|| format!("{} has no rows", path.display()))?;
+            one.check(&table)?;
             found.take_facts(&table, &path)?;
             let path = folder.join(RAW).join(format!("{experiment}.csv"));
             let text = std::fs::read_to_string(&path);
@@ -228,6 +228,14 @@ impl Found {
                 .or_default()
                 .extend(value.parse::<f64>());
         }
+    }
+
+    /// Returns why the figures cannot stand in README.
+    fn unfit(&self) -> Option<&'static str> {
+        if !machine::is_kept(&self.facts["commit"], &self.facts["profile"]) {
+            return Some("its figures come from a clean commit and the profile dist");
+        }
+        (!self.is_in_results).then_some("move the folder into results/, and write it with --from")
     }
 
     fn of(&self, row: &Row, system: &str) -> Option<&[f64]> {
@@ -342,6 +350,7 @@ mod tests {
         ];
         let mut found = Found {
             name: "2026-11-30-lab".to_owned(),
+            is_in_results: true,
             facts: facts.map(|(key, value)| (key, value.to_owned())).into(),
             values: HashMap::new(),
         };
@@ -374,7 +383,7 @@ mod tests {
         for part in [
             "readme` on 2 x EPYC, Linux 7, 2026-11-30,\n",
             "\ncommit abc, profile dist (`results/2026-11-30-lab`):\n",
-            "64 connections | nginx, tuned | 0.70 (0.65 to 0.80) | not measured | 1.00 (1.00 to 1.05) |",
+            "64 connections | nginx, tuned | 0.70 (0.65 to 0.80) | not measured | 1.00 (1.00 to",
             // However the rounds differ, half of it in each.
             "| the same | nginx as installed | 0.50 (0.50 to 0.50) | not measured |  |",
             "| the same | a raw epoll loop | **1.40** (",

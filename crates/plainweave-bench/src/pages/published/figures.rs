@@ -280,6 +280,7 @@ mod tests {
 
     use super::{FILE, Judge, WORKLOADS};
     use crate::Cli;
+    use crate::pages::plan::RESUMING;
 
     /// What the reader does not look at: that what a claim says can be judged.
     #[test]
@@ -315,9 +316,13 @@ mod tests {
         for seed in &FILE.seed {
             for run in &seed.runs {
                 for command in [&run.command, &run.quick] {
-                    let words = std::iter::once("bench").chain(command.split(' '));
-                    let parsed = Cli::try_parse_from(words);
+                    let words = || std::iter::once("bench").chain(command.split(' '));
+                    let parsed = Cli::try_parse_from(words());
                     assert!(parsed.is_ok(), "{command}: {}", parsed.unwrap_err());
+                    // Those that go on are told to.
+                    let resumes = Cli::try_parse_from(words().chain(["--resume"])).is_ok();
+                    let name = words().nth(1).unwrap();
+                    assert_eq!(RESUMING.contains(&name), resumes, "{command}");
                 }
             }
         }

@@ -69,7 +69,7 @@ impl Cfa {
         // They look every 100 ms whether all is done, and one of them never sees it.
         ensure!(
             name == "transfer" || size.shape.iterations.is_none(),
-            "it does not count operations: give --seconds"
+            "it does not count operations: leave out --iterations"
         );
 
         let mut command = Command::new(self.0.join(name));
@@ -209,7 +209,10 @@ mod tests {
             ..ring
         };
         let error = programs.run("cycle-1", &size(counted)).unwrap_err();
-        assert!(error.to_string().contains("give --seconds"), "{error}");
+        assert!(
+            error.to_string().contains("leave out --iterations"),
+            "{error}"
+        );
 
         let many = Shape {
             threads: 100,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 
 use crate::harness::child;
 
@@ -81,8 +81,9 @@ impl Witness {
         let found = match self {
             Witness::Httperf => {
                 // The median of those that were answered is another one.
-                let without = httperf_errors(&printed) == Some(0);
-                ensure!(without, "not every request was answered: {printed}");
+                let errors = httperf_errors(&printed);
+                let errors = errors.with_context(|| format!("no line on errors: {printed}"))?;
+                ensure!(errors == 0, "requests without an answer: {errors}");
                 [httperf_median(&printed), None]
             }
             Witness::Mutilate => [None, mutilate_p99(&printed)],
