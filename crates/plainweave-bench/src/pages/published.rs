@@ -1,12 +1,11 @@
-//! Published figures beside ours: those of the seeds, two theses and a web server, and whether their
-//! claims hold here.
+//! Published figures beside ours: those of the seeds, two theses and a web server, and whether
+//! their claims hold here.
 //!
 //! `figures` has what is published, `claims` judges it by our rows. The machines differ (5 to 115
 //! domains there, a few workers here), so no two values are compared: what is judged is how our
 //! lines stand to each other. A case is taken from the newest of the files that have most of what
-//! is asked of it. What takes more
-//! workers is left to the simulator, whose rows stand beside the published ones, marked as
-//! simulated, and are judged by the same claims (`simulated`).
+//! is asked of it. What takes more workers is left to the simulator, whose rows stand beside the
+//! published ones, marked as simulated, and are judged by the same claims (`simulated`).
 
 mod claims; // What becomes of a published claim on this machine: small functions over our rows.
 mod figures; // The published figures of the workloads, and what each of them claims: `figures.toml`.

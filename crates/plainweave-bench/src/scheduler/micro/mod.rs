@@ -26,7 +26,6 @@ use crate::harness::experiment::{Cases, Common};
 use crate::harness::mode::Mode;
 use crate::harness::names;
 use crate::harness::report::{self, Failures, Report};
-
 use cases::{CASES, Case};
 use cfa::Cfa;
 pub(crate) use child::{ChildFlags, run as run_child};
