@@ -18,6 +18,9 @@ use crate::harness::{interrupt, machine};
 /// Between two looks at a child.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// What the figures of one run have in common, by the head of their files.
+pub(super) const SAME: [&str; 4] = ["CPU", "kernel", "commit", "profile"];
+
 /// Experiments that keep each turn, and go on behind the last.
 pub(super) const RESUMING: [&str; 8] = [
     "cache-sweep",
@@ -54,7 +57,7 @@ impl Planned {
     }
 
     /// Returns its file of the folder.
-    fn csv(&self, folder: &Path) -> PathBuf {
+    pub(super) fn csv(&self, folder: &Path) -> PathBuf {
         folder.join(format!("{}.csv", self.name()))
     }
 
@@ -67,7 +70,7 @@ impl Planned {
     fn marked(&self) -> String {
         let mut text = self.words.join(" ") + "\n";
         for (key, value) in machine::describe() {
-            if ["CPU", "kernel", "commit", "profile"].contains(&key) {
+            if SAME.contains(&key) {
                 text += &format!("{key}: {value}\n");
             }
         }

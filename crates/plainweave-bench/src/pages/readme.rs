@@ -15,7 +15,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use serde::Deserialize;
 
-use super::plan::{self, Planned};
+use super::plan::{self, Planned, SAME};
 use crate::harness::experiment::Common;
 use crate::harness::machine;
 use crate::harness::report::{RAW, note, say};
@@ -43,8 +43,6 @@ pub(crate) struct Flags {
 
 /// What is not there.
 const ABSENT: &str = "not measured";
-/// What the figures of one run have in common.
-const SAME: [&str; 4] = ["CPU", "kernel", "commit", "profile"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -186,16 +184,15 @@ impl Found {
         };
 
         for one in plan() {
-            let experiment = one.name();
-            let path = folder.join(format!("{experiment}.csv"));
+            let path = one.csv(folder);
             let table = Table::read(&path).with_context(|| path.display().to_string())?;
             let table = table.with_context(|| format!("{} has no rows", path.display()))?;
             one.check(&table)?;
             found.take_facts(&table, &path)?;
-            let path = folder.join(RAW).join(format!("{experiment}.csv"));
+            let path = one.csv(&folder.join(RAW));
             let text = std::fs::read_to_string(&path);
             let text = text.with_context(|| format!("cannot read {}", path.display()))?;
-            found.take_values(experiment, &text);
+            found.take_values(one.name(), &text);
         }
 
         Ok(found)

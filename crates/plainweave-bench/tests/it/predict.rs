@@ -3,16 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn run(args: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_plainweave-bench"))
-        .args(args)
-        .output()
-        .unwrap();
-    (
-        output.status.code(),
-        String::from_utf8([output.stdout, output.stderr].concat()).unwrap(),
-    )
-}
+use super::tiny::run;
 
 /// All figures are there, measured and simulated; what was fitted is said; and the simulator takes
 /// the constants.

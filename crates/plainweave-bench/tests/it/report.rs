@@ -3,15 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::tiny::run;
+
 const COLUMNS: &str = "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs\n";
 
 fn report(folder: &Path) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave-bench"));
-    let output = command.arg("report").arg(folder).output().unwrap();
-    (
-        output.status.code(),
-        String::from_utf8([output.stdout, output.stderr].concat()).unwrap(),
-    )
+    run(&["report", &folder.display().to_string()])
 }
 
 /// An empty folder of results with runs.

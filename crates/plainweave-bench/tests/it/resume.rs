@@ -1,18 +1,8 @@
 //! Runs of the schedulers' thesis that were interrupted go on with `--resume`.
 
 use std::path::PathBuf;
-use std::process::Command;
 
-fn run(args: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_plainweave-bench"))
-        .args(args)
-        .output()
-        .unwrap();
-    (
-        output.status.code(),
-        String::from_utf8([output.stdout, output.stderr].concat()).unwrap(),
-    )
-}
+use super::tiny::run;
 
 #[test]
 fn a_run_of_the_thesis_goes_on_where_it_was_cut() {

@@ -2,29 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use super::skip;
-
-/// Runs the benchmarks; returns the exit code, and all that they wrote.
-fn bench(args: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave-bench"));
-    let output = command.args(args).output().unwrap();
-    let both = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8(both).unwrap())
-}
-
-fn folder(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&dir);
-    fs::create_dir_all(&dir).unwrap();
-    dir
-}
+use super::tiny::{folder, run};
 
 #[test]
 fn what_will_run_is_listed_with_its_time() {
-    let (code, said) = bench(&["seeds", "--list"]);
+    let (code, said) = run(&["seeds", "--list"]);
     assert_eq!(code, Some(0), "{said}");
     for part in [
         "Thierry Delisle: The C∀ Scheduler.",
@@ -34,20 +19,20 @@ fn what_will_run_is_listed_with_its_time() {
         assert!(said.contains(part), "{part}: {said}");
     }
 
-    let (code, said) = bench(&["--quick", "seeds", "--seeds", "warp", "--list"]);
+    let (code, said) = run(&["--quick", "seeds", "--seeds", "warp", "--list"]);
     assert!(code == Some(0) && said.contains("http --cases seed --runs 3 ("));
     assert!(!said.contains("micro"), "{said}");
-    let (code, said) = bench(&["seeds", "--seeds", "go"]);
+    let (code, said) = run(&["seeds", "--seeds", "go"]);
     assert!(
         code == Some(1) && said.contains("cforall, ocaml, warp"),
         "{said}"
     );
-    let (code, said) = bench(&["seeds", "--seeds", "ocaml", "--cfa", "/tmp"]);
+    let (code, said) = run(&["seeds", "--seeds", "ocaml", "--cfa", "/tmp"]);
     assert!(
         code == Some(1) && said.contains("--cfa: no chosen seed has micro-benchmarks"),
         "{said}"
     );
-    let (code, said) = bench(&["seeds", "--cfa", "/nowhere"]);
+    let (code, said) = run(&["seeds", "--cfa", "/nowhere"]);
     assert!(
         code == Some(1) && said.contains("--cfa /nowhere: no such folder"),
         "{said}"
@@ -65,7 +50,7 @@ fn a_seed_is_measured_once_and_gets_its_page() {
     let size = ["--more=--requests=100", "--more=--crowd=10"];
     let flags = [&["--seeds", "warp", "--out", &out], &size[..]].concat();
     let args = [&["seeds", "--quick", "--resume"], &flags[..]].concat();
-    let (code, said) = bench(&args);
+    let (code, said) = run(&args);
     assert_eq!(code, Some(0), "{said}");
     let plan = "1 experiment, about 2 minutes in all";
     assert!(said.contains(plan), "{said}");
@@ -79,14 +64,14 @@ fn a_seed_is_measured_once_and_gets_its_page() {
     );
     assert!(page.contains("<cite>ouromoros: High Performance Web Server with Fibers"));
 
-    let (code, said) = bench(&args);
+    let (code, said) = run(&args);
     // A tree with changes is another one each time.
     let csv = fs::read_to_string(dir.join("http.csv")).unwrap();
     let is_clean = !csv.contains("with changes");
     let kept = said.contains("1 of 1: http: kept");
     assert!(code == Some(0) && kept == is_clean, "{said}");
     // What is there would be lost.
-    let (code, said) = bench(&[&["seeds"], &flags[..]].concat());
+    let (code, said) = run(&[&["seeds"], &flags[..]].concat());
     let refused = said.contains("http.csv: name another folder by --out, or go on by --resume");
     assert!(code == Some(1) && refused, "{said}");
 }
@@ -143,7 +128,7 @@ fn programs_of_another_system_stand_beside_ours() {
     ]
     .concat();
 
-    let (code, said) = bench(&args);
+    let (code, said) = run(&args);
     assert_eq!(code, Some(1), "{said}");
     assert!(
         said.contains("not there: yield, cycle, churn, locality, transfer"),
@@ -151,7 +136,7 @@ fn programs_of_another_system_stand_beside_ours() {
     );
 
     stand_ins(&there);
-    let (code, said) = bench(&args);
+    let (code, said) = run(&args);
     assert_eq!(code, Some(0), "{said}");
     let csv = fs::read_to_string(Path::new(&out).join("micro.csv")).unwrap();
     for part in [

@@ -24,7 +24,7 @@ fn folder_of(name: &str) -> PathBuf {
 }
 
 /// A folder of its own under the build's, empty.
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     let dir = folder_of(name);
     let _ = std::fs::remove_dir_all(&dir);
     dir

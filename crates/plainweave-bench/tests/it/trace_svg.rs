@@ -1,18 +1,8 @@
 //! `trace-svg`: a trace becomes a picture, and what is none is refused.
 
 use std::path::PathBuf;
-use std::process::Command;
 
-fn run(args: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_plainweave-bench"))
-        .args(args)
-        .output()
-        .unwrap();
-    (
-        output.status.code(),
-        String::from_utf8([output.stdout, output.stderr].concat()).unwrap(),
-    )
-}
+use super::tiny::run;
 
 #[test]
 fn a_trace_is_drawn() {

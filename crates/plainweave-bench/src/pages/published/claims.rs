@@ -195,12 +195,7 @@ impl<'a> Rows<'a> {
         }
 
         let enough = self.judged(line, measure).into_iter();
-        let findings: Vec<_> = enough.filter_map(|figure| judge(figure.workers)).collect();
-        if findings.is_empty() {
-            vec![Finding::open("not measured")]
-        } else {
-            findings
-        }
+        found(enough.filter_map(|figure| judge(figure.workers)))
     }
 
     /// Judges that a line is ahead of others.
@@ -286,12 +281,7 @@ impl<'a> Rows<'a> {
             })
         };
 
-        let findings: Vec<_> = lines.iter().flat_map(judge).collect();
-        if findings.is_empty() {
-            vec![Finding::open("not measured")]
-        } else {
-            findings
-        }
+        found(lines.iter().flat_map(judge))
     }
 
     /// Judges that two lines do not differ.
@@ -372,12 +362,7 @@ impl<'a> Rows<'a> {
             Some(Finding { outcome, words })
         };
 
-        let findings: Vec<_> = lines.iter().filter_map(judge).collect();
-        if findings.is_empty() {
-            vec![Finding::open("not measured")]
-        } else {
-            findings
-        }
+        found(lines.iter().filter_map(judge))
     }
 
     /// Judges that a line is highest with this many workers. A grid that goes past a peak in large
@@ -418,6 +403,15 @@ impl<'a> Rows<'a> {
         let words = format!("highest with {}: {}", count(top.workers), said(line, top));
         vec![Finding { outcome, words }]
     }
+}
+
+/// Returns what was found; without anything, that it was not measured.
+fn found(findings: impl Iterator<Item = Finding>) -> Vec<Finding> {
+    let mut findings: Vec<_> = findings.collect();
+    if findings.is_empty() {
+        findings.push(Finding::open("not measured"));
+    }
+    findings
 }
 
 /// Judges nothing: the claim speaks of more workers, and is left to the simulator.

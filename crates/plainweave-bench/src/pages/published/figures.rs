@@ -319,7 +319,7 @@ mod tests {
                     let words = || std::iter::once("bench").chain(command.split(' '));
                     let parsed = Cli::try_parse_from(words());
                     assert!(parsed.is_ok(), "{command}: {}", parsed.unwrap_err());
-                    // Those that go on are told to.
+                    // Those that can go on get the flag.
                     let resumes = Cli::try_parse_from(words().chain(["--resume"])).is_ok();
                     let name = words().nth(1).unwrap();
                     assert_eq!(RESUMING.contains(&name), resumes, "{command}");

@@ -23,7 +23,6 @@ const STARVED: &str = "blocked for more than 5 secs";
 const TRANSFERS_A_SECOND: f64 = 10_000.0;
 
 /// The folder of the programs.
-#[derive(Clone)]
 pub(super) struct Cfa(PathBuf);
 
 impl Cfa {

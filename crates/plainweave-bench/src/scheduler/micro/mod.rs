@@ -295,18 +295,14 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
             }
             "threads" | "tokio" | "may" => systems.push(System::new(name, &[name])),
             "go" => match Peer::go() {
-                Ok(go) => {
-                    // Both of Go's semaphores: the fast one is unfair, so either alone would
-                    // mislead.
-                    let barging = Some(go.barging());
-                    systems.push(System {
-                        peer: Some(go),
-                        ..System::new("go", &[])
-                    });
-                    systems.push(System {
-                        peer: barging,
-                        ..System::new("go barging", &[])
-                    });
+                // Both of Go's semaphores: the fast one is unfair, so either alone would mislead.
+                Ok([go, barging]) => {
+                    for (name, peer) in [("go", go), ("go barging", barging)] {
+                        systems.push(System {
+                            peer: Some(peer),
+                            ..System::new(name, &[])
+                        });
+                    }
                 }
                 Err(error) => absent.push(("go".to_owned(), format!("{error:#}"))),
             },

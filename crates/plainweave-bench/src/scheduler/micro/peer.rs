@@ -21,7 +21,6 @@ const GO: [(&str, &str); 4] = [
 ];
 
 /// Programs of another system.
-#[derive(Clone)]
 pub(super) enum Peer {
     /// One of ours in its language, and with which flag it is run.
     Ours {
@@ -33,27 +32,17 @@ pub(super) enum Peer {
 }
 
 impl Peer {
-    /// Go's scheduler.
+    /// Go's scheduler, and the same program with the semaphore of Go's own locks, which a thread
+    /// that released it can take again at once.
     ///
     /// # Errors
     /// `go` is not installed, or does not build the program.
-    pub(super) fn go() -> anyhow::Result<Self> {
-        Ok(Self::Ours {
-            program: Rc::new(Program::go(&GO)?),
-            flag: None,
-        })
-    }
-
-    /// Makes the same program with the semaphore of Go's own locks, which a thread that released it
-    /// can take again at once.
-    pub(super) fn barging(&self) -> Self {
-        match self.clone() {
-            Self::Ours { program, .. } => Self::Ours {
-                program,
-                flag: Some("-barging"),
-            },
-            other => other,
-        }
+    pub(super) fn go() -> anyhow::Result<[Self; 2]> {
+        let program = Rc::new(Program::go(&GO)?);
+        Ok([None, Some("-barging")].map(|flag| Self::Ours {
+            program: Rc::clone(&program),
+            flag,
+        }))
     }
 
     /// libfibre, from the folder of its sources, where its archive is built.

@@ -1,6 +1,5 @@
 //! The systems take turns: a repetition of each, then the next of each, each time starting from
-//! another one.
-//! What drifts in the machine meanwhile then meets all of them.
+//! another one. What drifts in the machine meanwhile then meets all of them.
 
 use super::cases::Case;
 use super::repetition::{Figure, Size};

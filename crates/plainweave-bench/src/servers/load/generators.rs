@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
+use super::witness::whole_seconds;
 use crate::harness::machine;
 use crate::harness::report;
 use crate::serving::bench::Bench;
@@ -63,7 +64,7 @@ impl Generator {
     fn length(self, turn: Duration) -> Duration {
         match self {
             Generator::Epoll | Generator::Uring => turn,
-            _ => Duration::from_secs(turn.as_secs().max(1)),
+            _ => Duration::from_secs(whole_seconds(turn).into()),
         }
     }
 

@@ -214,20 +214,19 @@ pub(super) fn run(bench: &mut Bench<usize>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a client found, and what the server had noted, p50 and p99, a value a round; nothing, if it
-/// has failed.
-struct Pairs(Option<[(Vec<f64>, Vec<f64>); 2]>);
+/// What a client found, and what the server had noted, p50 and p99, a value a round.
+type Pairs = [(Vec<f64>, Vec<f64>); 2];
 
 /// Has the clients take turns on one server.
 fn measure(bench: &mut Bench<usize>, protocol: Protocol, clients: &[Client]) -> anyhow::Result<()> {
     let sleeper = Sleeper::start(protocol)?;
     machine::pin_to(1);
-    let fresh = || Pairs(Some(Default::default()));
-    let mut all: Vec<_> = clients.iter().map(|_| fresh()).collect();
+    // Nothing of one that has failed.
+    let mut all = vec![Some(Pairs::default()); clients.len()];
     let case = protocol.case();
 
     for round in 0..=bench.runs {
-        for (client, Pairs(pairs)) in clients.iter().zip(&mut all) {
+        for (client, pairs) in clients.iter().zip(&mut all) {
             let Some(values) = pairs else { continue };
             let name = client.name();
             report::progress(&format!(
@@ -262,7 +261,7 @@ fn measure(bench: &mut Bench<usize>, protocol: Protocol, clients: &[Client]) -> 
         ["p50_us", "noted_p50_us", "p50_to_noted"],
         ["p99_us", "noted_p99_us", "p99_to_noted"],
     ];
-    for (client, Pairs(pairs)) in clients.iter().zip(all) {
+    for (client, pairs) in clients.iter().zip(all) {
         let system = client.name();
         let pairs = metrics.into_iter().zip(pairs.into_iter().flatten());
         for ([metric, noted, ratio], (found, known)) in pairs {
